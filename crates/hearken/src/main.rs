@@ -1,0 +1,2 @@
+//! The `hearken` binary.
+fn main() {}

@@ -1,0 +1,113 @@
+//! Which instruction set the kernels run on.
+//!
+//! The widest set that this CPU has is chosen once. `HEARKEN_SIMD=portable|avx2|avx512` forces
+//! a narrower one for the process; [`with_isa`] does so for one call, which is how one test
+//! harness covers all of them.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    /// Plain Rust, vectorised by the compiler for the baseline of the target.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C: eight lanes.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ and VL: sixteen lanes.
+    Avx512,
+}
+
+impl Isa {
+    /// All sets, narrowest first.
+    pub const ALL: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+
+    /// The name that `HEARKEN_SIMD` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+
+    /// Can this CPU run it?
+    pub fn available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    /// The sets that this CPU can run, narrowest first.
+    pub fn all_available() -> impl Iterator<Item = Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.available())
+    }
+}
+
+/// Reads a value of `HEARKEN_SIMD`.
+pub fn parse(text: &str) -> Result<Isa, String> {
+    let isa = Isa::ALL.into_iter().find(|isa| isa.name() == text).ok_or_else(|| {
+        format!("HEARKEN_SIMD is '{text}', expected portable, avx2 or avx512\nhint: unset it to use the widest set of this CPU")
+    })?;
+    if isa.available() {
+        Ok(isa)
+    } else {
+        Err(format!(
+            "HEARKEN_SIMD is '{text}', which this CPU does not have\nhint: unset it to use the widest set of this CPU"
+        ))
+    }
+}
+
+fn process_default() -> Isa {
+    static DEFAULT: OnceLock<Isa> = OnceLock::new();
+    *DEFAULT.get_or_init(|| {
+        let widest = Isa::all_available().last().unwrap_or(Isa::Portable);
+        match std::env::var("HEARKEN_SIMD") {
+            // A binary reports a bad value with `parse` before it starts; a library user who
+            // skipped that gets the widest set rather than a panic in the middle of a kernel.
+            Ok(text) if !text.is_empty() => parse(&text).unwrap_or(widest),
+            _ => widest,
+        }
+    })
+}
+
+thread_local! {
+    static FORCED: Cell<Option<Isa>> = const { Cell::new(None) };
+}
+
+/// The set that kernels called from this thread run on.
+#[inline]
+pub fn current() -> Isa {
+    FORCED.get().unwrap_or_else(process_default)
+}
+
+/// Runs `f` with kernels on `isa`, on this thread and in the parallel work it starts.
+///
+/// Panics if this CPU does not have `isa`.
+pub fn with_isa<R>(isa: Isa, f: impl FnOnce() -> R) -> R {
+    assert!(isa.available(), "this CPU does not have {}", isa.name());
+    struct Restore(Option<Isa>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            FORCED.set(self.0);
+        }
+    }
+    let _restore = Restore(FORCED.replace(Some(isa)));
+    f()
+}
