@@ -19,9 +19,12 @@
 
 pub mod gemm;
 pub mod isa;
+pub mod math;
 pub mod memory;
 pub mod scratch;
 pub mod simd;
+#[cfg(test)]
+mod testing;
 pub mod threads;
 
 /// What a kernel does with its destination.
