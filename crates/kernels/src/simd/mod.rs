@@ -118,6 +118,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The bits as integers.
     fn bits(self, a: Self::V) -> Self::I;
     /// The integers as bits of floats.
+    #[expect(clippy::wrong_self_convention, reason = "`self` is the token, not the value")]
     fn from_bits(self, a: Self::I) -> Self::V;
     /// All lanes `x`.
     fn splat_i(self, x: u32) -> Self::I;
