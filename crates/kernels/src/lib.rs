@@ -17,6 +17,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod activation;
 pub mod gemm;
 pub mod isa;
 pub mod math;
