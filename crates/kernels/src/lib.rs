@@ -17,6 +17,8 @@
 
 #![allow(unsafe_code)]
 
+pub mod convert;
+pub mod elementwise;
 pub mod gemm;
 pub mod isa;
 pub mod math;
