@@ -97,17 +97,19 @@ pub fn current() -> Isa {
     FORCED.get().unwrap_or_else(process_default)
 }
 
+/// Puts the forced set back when dropped, also when unwinding.
+struct Restore(Option<Isa>);
+impl Drop for Restore {
+    fn drop(&mut self) {
+        FORCED.set(self.0);
+    }
+}
+
 /// Runs `f` with kernels on `isa`, on this thread and in the parallel work it starts.
 ///
 /// Panics if this CPU does not have `isa`.
 pub fn with_isa<R>(isa: Isa, f: impl FnOnce() -> R) -> R {
     assert!(isa.available(), "this CPU does not have {}", isa.name());
-    struct Restore(Option<Isa>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            FORCED.set(self.0);
-        }
-    }
     let _restore = Restore(FORCED.replace(Some(isa)));
     f()
 }

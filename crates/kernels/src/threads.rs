@@ -183,7 +183,7 @@ impl Pool {
     }
 
     /// Starts workers until there are `wanted`; gives how many there are.
-    fn grow(&'static self, started: &mut usize, wanted: usize) -> usize {
+    fn grow(started: &mut usize, wanted: usize) -> usize {
         while *started < wanted {
             let index = *started;
             let spawned = std::thread::Builder::new()
@@ -233,9 +233,10 @@ pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
     let Ok(mut started) = POOL.owner.try_lock() else {
         return (0..tasks).for_each(task);
     };
-    let helpers = POOL.grow(&mut started, threads - 1);
+    let helpers = Pool::grow(&mut started, threads - 1);
     let task: &(dyn Fn(usize) + Sync) = &task;
     let region = Region {
+        #[expect(clippy::transmute_ptr_to_ptr, reason = "`as` cannot lengthen the lifetime")]
         // SAFETY: only the lifetime changes; `run` returns after the last use.
         task: unsafe {
             std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const (dyn Fn(usize) + Sync)>(

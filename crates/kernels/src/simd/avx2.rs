@@ -1,6 +1,7 @@
 //! Eight lanes: AVX2 with FMA and F16C.
 
 use super::Simd;
+#[allow(clippy::wildcard_imports, reason = "the intrinsics are this file's vocabulary")]
 use std::arch::x86_64::*;
 
 /// Shows that this CPU has AVX2, FMA and F16C.
@@ -51,7 +52,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {
-        here!(_mm256_storeu_ps(p, v))
+        here!(_mm256_storeu_ps(p, v));
     }
     #[inline(always)]
     unsafe fn load_first(self, count: usize, p: *const f32) -> __m256 {
@@ -59,7 +60,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_first(self, count: usize, p: *mut f32, v: __m256) {
-        here!(_mm256_maskstore_ps(p, first(count), v))
+        here!(_mm256_maskstore_ps(p, first(count), v));
     }
 
     #[inline(always)]
@@ -192,7 +193,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: __m256) {
-        here!(_mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)))
+        here!(_mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> __m256 {

@@ -1,6 +1,7 @@
 //! Sixteen lanes: AVX-512 F, BW, DQ and VL.
 
 use super::Simd;
+#[allow(clippy::wildcard_imports, reason = "the intrinsics are this file's vocabulary")]
 use std::arch::x86_64::*;
 
 /// Shows that this CPU has AVX-512 F, BW, DQ and VL.
@@ -47,7 +48,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m512) {
-        here!(_mm512_storeu_ps(p, v))
+        here!(_mm512_storeu_ps(p, v));
     }
     #[inline(always)]
     unsafe fn load_first(self, count: usize, p: *const f32) -> __m512 {
@@ -55,7 +56,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn store_first(self, count: usize, p: *mut f32, v: __m512) {
-        here!(_mm512_mask_storeu_ps(p, first(count), v))
+        here!(_mm512_mask_storeu_ps(p, first(count), v));
     }
 
     #[inline(always)]

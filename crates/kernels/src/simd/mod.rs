@@ -118,6 +118,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The bits as integers.
     fn bits(self, a: Self::V) -> Self::I;
     /// The integers as bits of floats.
+    #[expect(clippy::wrong_self_convention, reason = "`self` is the token, not the value")]
     fn from_bits(self, a: Self::I) -> Self::V;
     /// All lanes `x`.
     fn splat_i(self, x: u32) -> Self::I;
@@ -185,6 +186,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
             // SAFETY: out holds `count` elements, and count < LANES.
             unsafe { self.store_first(at.count, out.as_mut_ptr(), v) }
         }
+    }
+
+    /// Writes the elements of `out` at `at`, or adds to them.
+    #[inline(always)]
+    fn put(self, out: &mut [f32], at: Span, v: Self::V, write: crate::Write) {
+        let v = match write {
+            crate::Write::Set => v,
+            crate::Write::Add => self.add(self.read(out, at), v),
+        };
+        self.write(out, at, v);
     }
 
     /// |a|

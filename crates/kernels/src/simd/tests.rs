@@ -74,7 +74,7 @@ fn integers_on<S: Simd>(s: S, a: &[u32], out: &mut [Vec<u32>]) {
 
 #[inline(always)]
 fn halves_on<S: Simd>(s: S, x: &[f32], f16s: &mut [u16], bf16s: &mut [u16], back: &mut [f32]) {
-    assert!(x.len() % 16 == 0 && f16s.len() == x.len() && bf16s.len() == x.len());
+    assert!(x.len().is_multiple_of(16) && f16s.len() == x.len() && bf16s.len() == x.len());
     each_span!(S, x.len(), |at| {
         let v = s.read(x, at);
         // SAFETY: all lengths are multiples of 16, so whole vectors lie inside.
