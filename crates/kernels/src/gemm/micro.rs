@@ -148,24 +148,41 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
         }
     }
     let last = columns - (W - 1) * S::LANES; // columns in the last vector
-    for i in 0..R {
-        for w in 0..W {
-            // SAFETY: row i, columns from w · LANES: LANES of them, or `last` in the last
-            // vector, all inside the tile that the caller vouches for.
-            unsafe {
-                let p = out.add(i * out_stride + w * S::LANES);
-                if w + 1 < W || last == S::LANES {
-                    let v =
-                        if write == Write::Add { s.add(s.load(p), sum[i][w]) } else { sum[i][w] };
-                    s.store(p, v);
-                } else {
-                    let v = if write == Write::Add {
-                        s.add(s.load_first(last, p), sum[i][w])
-                    } else {
-                        sum[i][w]
-                    };
-                    s.store_first(last, p, v);
+    // SAFETY: row i, columns from w · LANES: LANES of them, or `last` in the last vector, all
+    // inside the tile that the caller vouches for. Each loop is small enough to be unrolled,
+    // without which `sum` would not stay in registers.
+    unsafe {
+        if write == Write::Add {
+            for i in 0..R {
+                for w in 0..W - 1 {
+                    let p = out.add(i * out_stride + w * S::LANES);
+                    sum[i][w] = s.add(s.load(p), sum[i][w]);
                 }
+            }
+            if last == S::LANES {
+                for i in 0..R {
+                    let p = out.add(i * out_stride + (W - 1) * S::LANES);
+                    sum[i][W - 1] = s.add(s.load(p), sum[i][W - 1]);
+                }
+            } else {
+                for i in 0..R {
+                    let p = out.add(i * out_stride + (W - 1) * S::LANES);
+                    sum[i][W - 1] = s.add(s.load_first(last, p), sum[i][W - 1]);
+                }
+            }
+        }
+        for i in 0..R {
+            for w in 0..W - 1 {
+                s.store(out.add(i * out_stride + w * S::LANES), sum[i][w]);
+            }
+        }
+        if last == S::LANES {
+            for i in 0..R {
+                s.store(out.add(i * out_stride + (W - 1) * S::LANES), sum[i][W - 1]);
+            }
+        } else {
+            for i in 0..R {
+                s.store_first(last, out.add(i * out_stride + (W - 1) * S::LANES), sum[i][W - 1]);
             }
         }
     }
