@@ -6,4 +6,8 @@
 //! heads, `K` key/value heads, `D` head width, `F` feed-forward width, `V` vocabulary, `L` layers.
 
 pub mod config;
+pub mod init;
+pub mod layers;
 pub mod parse;
+pub mod plan;
+pub mod presets;
