@@ -62,7 +62,13 @@ impl Init {
 
     /// The packed projection to queries, keys and values: the first `query_key_rows` rows, which
     /// make queries and keys, start smaller by the configured factor.
-    pub fn query_key_value(&self, name: &str, rows: usize, columns: usize, query_key_rows: usize) -> Param {
+    pub fn query_key_value(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+        query_key_rows: usize,
+    ) -> Param {
         let param = self.matrix(name, rows, columns, Role::Hidden);
         let factor = self.config.query_key_scale;
         if factor == 1.0 {
@@ -113,7 +119,8 @@ mod tests {
     #[test]
     fn a_parameter_depends_on_the_seed_and_its_name_alone() {
         let init = |seed| Init::new(seed, InitConfig::default(), 2);
-        let first = |seed, name: &str| init(seed).matrix(name, 4, 4, Role::Hidden).value().data()[0];
+        let first =
+            |seed, name: &str| init(seed).matrix(name, 4, 4, Role::Hidden).value().data()[0];
         assert_eq!(first(1, "a"), first(1, "a"));
         assert_ne!(first(1, "a"), first(1, "b"));
         assert_ne!(first(1, "a"), first(2, "a"));

@@ -112,9 +112,8 @@ impl Plan {
     /// Parameters that take part in products: without tables that are only looked up.
     fn multiplied(&self) -> u64 {
         let c = &self.config;
-        let looked_up = |part: &&Part| {
-            part.name == "positions" || (part.name == "token embedding" && !c.tied)
-        };
+        let looked_up =
+            |part: &&Part| part.name == "positions" || (part.name == "token embedding" && !c.tied);
         self.parameters() - self.parts.iter().filter(looked_up).map(|p| p.parameters).sum::<u64>()
     }
 
@@ -158,11 +157,8 @@ impl Plan {
         let wide = c.feed_forward_width();
         let hidden = if c.feed_forward.kind.is_gated() { 3 * wide } else { 2 * wide };
         let block = 4 * c.width + qkv + inner + hidden;
-        let saved = if training.checkpointing {
-            c.layers * c.width + block
-        } else {
-            c.layers * block
-        };
+        let saved =
+            if training.checkpointing { c.layers * c.width + block } else { c.layers * block };
         // Backward of the widest layer holds its incoming gradient and the one it makes; the ends
         // of the model hold the last residual, its norm, and the head's gradient.
         let working = (4 * c.width + 2 * wide) * 4;
