@@ -32,6 +32,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+pub(crate) mod reduce;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
