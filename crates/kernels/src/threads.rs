@@ -286,7 +286,7 @@ impl<'a, T> SharedMut<'a, T> {
 
     /// A pointer to the first element of `range`, all of which is inside; for kernels that write
     /// some of it, such as a block of a matrix, in between what others write.
-    pub(crate) fn pointer(&self, range: Range<usize>) -> *mut f32 {
+    pub(crate) fn pointer(&self, range: Range<usize>) -> *mut T {
         assert!(range.start <= range.end && range.end <= self.len);
         self.start.wrapping_add(range.start)
     }
