@@ -13,6 +13,7 @@ pub struct Init {
     seed: u64,
     config: InitConfig,
     layers: usize,
+    zeros: bool,
 }
 
 /// What a matrix is for, where its start depends on that.
@@ -29,7 +30,12 @@ pub enum Role {
 impl Init {
     /// For a model of `layers` layers.
     pub fn new(seed: u64, config: InitConfig, layers: usize) -> Self {
-        Self { seed, config, layers }
+        Self { seed, config, layers, zeros: false }
+    }
+
+    /// All zeros: for a model whose weights come from a file.
+    pub fn zeros(config: InitConfig, layers: usize) -> Self {
+        Self { seed: 0, config, layers, zeros: true }
     }
 
     fn rng(&self, name: &str) -> Rng {
@@ -40,6 +46,9 @@ impl Init {
 
     /// A matrix (rows, columns) that takes `columns` numbers and gives `rows`.
     pub fn matrix(&self, name: &str, rows: usize, columns: usize, role: Role) -> Param {
+        if self.zeros {
+            return Param::new(name, Tensor::zeros([rows, columns]));
+        }
         let (fan_in, fan_out) = (columns as f64, rows as f64);
         let given = f64::from(self.config.deviation);
         let mut deviation = match (self.config.kind, role) {
