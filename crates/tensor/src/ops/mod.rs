@@ -25,10 +25,18 @@ macro_rules! ops {
 }
 
 ops! {
+    activations,
     add,
+    concat,
+    gated,
     linear,
+    matmul,
     mean,
     mul,
+    scale,
+    slice,
+    sub,
+    transpose,
 }
 
 #[cfg(test)]
