@@ -64,8 +64,8 @@ impl Array {
 /// The error function, `erf(x) = 2/√π·e^(−x²)·Σₙ 2ⁿ·x^(2n+1) / (2n+1)!!`: all terms have one sign,
 /// so that nothing cancels (Abramowitz and Stegun 7.1.6).
 pub fn erf(x: f64) -> f64 {
-    if x.abs() > 6.0 {
-        return x.signum(); // 1 − erf(6) is 2·10⁻¹⁷, below the last bit
+    if x.abs() > 6.0 || x.is_nan() {
+        return x.signum(); // 1 − erf(6) is 2·10⁻¹⁷, below the last bit; NaN has NaN as sign
     }
     let (mut term, mut sum, mut n) = (x, 0.0, 0.0);
     while sum + term != sum {

@@ -179,7 +179,7 @@ pub fn cases() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::half::{Storage, with_storage};
+    use crate::half::{HalfTensor, Storage, with_storage};
     use crate::rng::Rng;
 
     #[test]
@@ -220,21 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn gradients_from_16_bit_storage_are_off_by_its_rounding_only() {
+    fn gradients_from_16_bit_storage_are_those_of_rounded_factors() {
         let (a, b) = (Rng::new(1).normal([3, 5, 40], 1.0), Rng::new(2).normal([3, 40, 6], 1.0));
-        let run = |storage| {
+        let run = |a: &Tensor, b: &Tensor, storage| {
             let (a, b) = (Var::leaf(a.clone()), Var::leaf(b.clone()));
             let out = with_storage(storage, || matmul(&a, &b));
             out.backward_with(Rng::new(3).normal([3, 5, 6], 1.0));
-            [a.gradient().unwrap(), b.gradient().unwrap()]
+            [a, b].map(|x| x.gradient().unwrap().data().to_vec())
         };
-        let exact = run(Storage::F32).map(|t| Array::from(&t).data);
-        // As in `linear`: a factor is off by at most half of its last bit.
-        for (storage, bits) in [(Storage::Bf16, 8), (Storage::F16, 11)] {
-            for (got, want) in run(storage).iter().zip(&exact) {
-                let error = crate::gradcheck::error(got.data(), want);
-                assert!(error < 2.0_f64.powi(-bits) && error > 0.0, "{storage:?}: {error}");
-            }
+        for storage in [Storage::Bf16, Storage::F16] {
+            let [a_rounded, b_rounded] = [&a, &b].map(|x| HalfTensor::new(x, storage).widen());
+            let want = run(&a_rounded, &b_rounded, Storage::F32);
+            assert_eq!(run(&a, &b, storage), want);
+            assert_ne!(run(&a, &b, Storage::F32), want);
         }
     }
 }
