@@ -28,8 +28,10 @@ pub mod half;
 pub mod ops;
 pub mod param;
 pub mod pool;
+pub mod positions;
 pub mod reference;
 pub mod rng;
+pub mod rope_table;
 mod shape;
 mod tensor;
 
@@ -39,5 +41,6 @@ pub use half::{HalfTensor, Saved, Storage, Weight, with_storage};
 pub use hearken_kernels::Write;
 pub use hearken_kernels::activation::Activation;
 pub use param::Param;
+pub use rope_table::RopeTable;
 pub use shape::Shape;
 pub use tensor::Tensor;

@@ -8,7 +8,7 @@
 //! Saves `x`.
 
 use super::activations;
-use crate::gradcheck::{Case, Tolerance};
+use crate::gradcheck::Case;
 use crate::graph::{Backward, Gradients, Var};
 use crate::half::Saved;
 use crate::reference::Array;
@@ -65,11 +65,6 @@ fn reference(f: Activation, x: &Array) -> Array {
 
 /// The cases that prove it.
 pub fn cases() -> Vec<Case> {
-    let tolerance = Tolerance {
-        forward: 4e-7,
-        backward: 6e-7,
-        reason: "exp and erf of a few ULP (6e-8 each), then three or four roundings",
-    };
     let case = |f: Activation, name: &str, shape: &[usize], torch| {
         // Away from the kink of ReLU, as in `activations`.
         let mut x = Rng::new(21).normal(shape, 2.0);
@@ -78,7 +73,7 @@ pub fn cases() -> Vec<Case> {
         }
         let forward = move |v: &[Var]| gated(&v[0], f);
         let reference = move |a: &[Array]| reference(f, &a[0]);
-        Case::new("gated", name, tolerance, forward, reference).input("x", x).torch(torch)
+        Case::new("gated", name, activations::tolerance(f), forward, reference).input("x", x).torch(torch)
     };
     vec![
         case(Activation::Silu, "swiglu", &[2, 3, 14], "g, u = x.chunk(2, -1)\nout = F.silu(g) * u"),
