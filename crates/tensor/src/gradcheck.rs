@@ -23,7 +23,6 @@ use crate::rng::Rng;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use hearken_kernels::threads::with_threads;
-use std::fmt::Write as _;
 
 type Forward = Box<dyn Fn(&[Var]) -> Var + Send + Sync>;
 type Reference = Box<dyn Fn(&[Array]) -> Array + Send + Sync>;
@@ -324,11 +323,9 @@ pub fn error(got: &[f32], want: &[f64]) -> f64 {
 /// Runs [`Case::check`] on every case and panics with all faults: for tests.
 pub fn assert_all(cases: &[Case]) {
     assert!(!cases.is_empty(), "an operation without cases is not proven");
-    let mut report = String::new();
+    let mut faults = Vec::new();
     for case in cases {
-        for fault in case.check().faults {
-            let _ = write!(report, "\n{}: {fault}", case.id());
-        }
+        faults.extend(case.check().faults.into_iter().map(|f| format!("{}: {f}", case.id())));
     }
-    assert!(report.is_empty(), "{report}");
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
