@@ -43,7 +43,7 @@ pub struct Cache {
     wide: [Vec<f32>; 2],
 }
 
-/// (B, capacity, K·D) numbers.
+/// (B, K, capacity, D) numbers: each head's rows lie next to each other.
 #[derive(Clone, Debug)]
 enum Store {
     F32(Vec<f32>),
@@ -81,7 +81,7 @@ impl Store {
         }
     }
 
-    /// Widens elements `from..from + out.len()`.
+    /// Widens elements `from..from + out.len()`, whole heads.
     fn read(&self, from: usize, out: &mut [f32], head_width: usize) {
         match self {
             Self::F32(kept) => out.copy_from_slice(&kept[from..from + out.len()]),
@@ -99,14 +99,14 @@ impl Store {
     }
 }
 
-/// Keys or values as attention reads them: sequence b, position s starts at
-/// `data[(b · batch_stride) + s · row]`.
+/// Keys or values as attention reads them: (B, K, `capacity`, D), of which the first positions
+/// count.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached<'a> {
     /// The numbers, in f32.
     pub data: &'a [f32],
-    /// Elements from one sequence to the next.
-    pub batch_stride: usize,
+    /// Rows per head.
+    pub capacity: usize,
 }
 
 impl Cache {
@@ -151,55 +151,40 @@ impl Cache {
         self.layers.iter().flatten().map(store).sum()
     }
 
-    fn row(&self) -> usize {
-        self.shape.kv_heads * self.shape.head_width
-    }
-
     /// Puts `tokens` new positions of `layer` behind those that count, without counting them yet
     /// (see [`Cache::advance`]). `keys` and `values` are rows of a packed projection: row (b, t)
     /// starts at `(b · tokens + t) · stride`, K·D numbers each.
-    pub fn put(
-        &mut self,
-        layer: usize,
-        tokens: usize,
-        keys: &[f32],
-        values: &[f32],
-        stride: usize,
-    ) {
-        let CacheShape { batch, capacity, head_width, .. } = self.shape;
+    pub fn put(&mut self, layer: usize, tokens: usize, keys: &[f32], values: &[f32], stride: usize) {
+        let CacheShape { batch, capacity, kv_heads, head_width, .. } = self.shape;
         assert!(
             self.length + tokens <= capacity,
             "a cache of {capacity} positions cannot hold {} + {tokens}",
             self.length
         );
-        let row = self.row();
         for (store, new) in self.layers[layer].iter_mut().zip([keys, values]) {
-            for b in 0..batch {
-                for t in 0..tokens {
-                    let from = (b * tokens + t) * stride;
-                    let to = (b * capacity + self.length + t) * row;
-                    store.write(to, &new[from..from + row], head_width);
-                }
+            for (b, t, head) in positions(batch, tokens, kv_heads) {
+                let from = (b * tokens + t) * stride + head * head_width;
+                let to = ((b * kv_heads + head) * capacity + self.length + t) * head_width;
+                store.write(to, &new[from..from + head_width], head_width);
             }
         }
     }
 
     /// Keys and values of `layer` for the first `length` positions.
     pub fn get(&mut self, layer: usize, length: usize) -> [Cached<'_>; 2] {
-        let CacheShape { batch, capacity, head_width, .. } = self.shape;
+        let CacheShape { batch, capacity, kv_heads, head_width, .. } = self.shape;
         assert!(length <= capacity, "{length} positions of a cache of {capacity}");
-        let row = self.row();
         let [keys, values] = &self.layers[layer];
         if let (Store::F32(keys), Store::F32(values)) = (keys, values) {
-            return [keys, values].map(|data| Cached { data, batch_stride: capacity * row });
+            return [keys, values].map(|data| Cached { data, capacity });
         }
         for (wide, store) in self.wide.iter_mut().zip([keys, values]) {
-            wide.resize(batch * length * row, 0.0);
-            for (b, out) in wide.chunks_exact_mut((length * row).max(1)).enumerate() {
-                store.read(b * capacity * row, out, head_width);
+            wide.resize(batch * kv_heads * length * head_width, 0.0);
+            for (i, out) in wide.chunks_exact_mut((length * head_width).max(1)).enumerate() {
+                store.read(i * capacity * head_width, out, head_width);
             }
         }
-        self.wide.each_ref().map(|data| Cached { data, batch_stride: length * row })
+        self.wide.each_ref().map(|data| Cached { data, capacity: length })
     }
 
     /// Counts `tokens` positions that every layer has put.
@@ -212,25 +197,37 @@ impl Cache {
     pub fn reorder(&mut self, from: &[usize]) {
         let CacheShape { batch, capacity, kv_heads, .. } = self.shape;
         assert!(from.len() == batch && from.iter().all(|b| *b < batch), "{from:?} of {batch}");
-        let (row, length) = (self.row(), self.length);
+        let row = kv_heads * self.shape.head_width;
         for store in self.layers.iter_mut().flatten() {
             match store {
-                Store::F32(x) => reorder_rows(x, from, capacity * row, length * row),
-                Store::F16(x) => reorder_rows(x, from, capacity * row, length * row),
+                Store::F32(x) => reorder(x, from, capacity * row),
+                Store::F16(x) => reorder(x, from, capacity * row),
                 Store::Int8 { numbers, scales } => {
-                    reorder_rows(numbers, from, capacity * row, length * row);
-                    reorder_rows(scales, from, capacity * kv_heads, length * kv_heads);
+                    reorder(numbers, from, capacity * row);
+                    reorder(scales, from, capacity * kv_heads);
                 }
             }
         }
     }
 }
 
-/// Copies the first `used` elements of block `from[i]` to block i, of blocks of `stride`.
-fn reorder_rows<E: Copy>(x: &mut [E], from: &[usize], stride: usize, used: usize) {
-    let old: Vec<E> = from.iter().flat_map(|b| x[b * stride..b * stride + used].to_vec()).collect();
-    for (i, block) in old.chunks_exact(used.max(1)).enumerate() {
-        x[i * stride..i * stride + used].copy_from_slice(block);
+/// All (sequence, token, head).
+fn positions(
+    batch: usize,
+    tokens: usize,
+    heads: usize,
+) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..batch * tokens * heads).map(move |i| (i / heads / tokens, i / heads % tokens, i % heads))
+}
+
+/// Copies block `from[i]` to block i, of blocks of `stride`.
+fn reorder<E: Copy>(x: &mut [E], from: &[usize], stride: usize) {
+    if from.iter().enumerate().all(|(i, b)| i == *b) {
+        return;
+    }
+    let old = x.to_vec();
+    for (block, b) in x.chunks_exact_mut(stride.max(1)).zip(from) {
+        block.copy_from_slice(&old[b * stride..(b + 1) * stride]);
     }
 }
 
@@ -266,7 +263,7 @@ mod tests {
                 for t in 0..3 {
                     for i in 0..12 {
                         let from = (b * 3 + t) * 24 + i;
-                        let at = b * keys.batch_stride + t * 12 + i;
+                        let at = ((b * 3 + i / 4) * keys.capacity + t) * 4 + i % 4;
                         assert!((keys.data[at] - packed[from]).abs() <= bound, "{kind:?}");
                         assert!((values.data[at] - packed[from + 12]).abs() <= bound, "{kind:?}");
                     }
@@ -281,7 +278,8 @@ mod tests {
             let (mut cache, _) = filled(kind);
             let first = |cache: &mut Cache, b: usize| {
                 let [keys, _] = cache.get(1, 3);
-                keys.data[b * keys.batch_stride..][..36].to_vec()
+                let heads = keys.data.chunks_exact(keys.capacity * 4).skip(3 * b).take(3);
+                heads.flat_map(|rows| rows[..12].to_vec()).collect::<Vec<f32>>()
             };
             let (zero, one) = (first(&mut cache, 0), first(&mut cache, 1));
             cache.reorder(&[1, 0]);
