@@ -28,6 +28,7 @@ ops! {
     add,
     cross_entropy,
     dropout,
+    embedding,
     head_cross_entropy,
     layer_norm,
     linear,
@@ -35,6 +36,7 @@ ops! {
     mse,
     mul,
     rms_norm,
+    rope,
 }
 
 #[cfg(test)]
