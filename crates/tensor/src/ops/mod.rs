@@ -25,18 +25,26 @@ macro_rules! ops {
 }
 
 ops! {
+    activations,
     add,
+    concat,
     cross_entropy,
     dropout,
     embedding,
+    gated,
     head_cross_entropy,
     layer_norm,
     linear,
+    matmul,
     mean,
     mse,
     mul,
     rms_norm,
     rope,
+    scale,
+    slice,
+    sub,
+    transpose,
 }
 
 #[cfg(test)]
