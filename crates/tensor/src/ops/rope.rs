@@ -65,7 +65,7 @@ fn turn(x: Var, table: &RopeTable, heads: usize, positions: Positions) -> Var {
     let shape = x.shape();
     let width = table.head_width();
     assert!(
-        heads * width <= shape.width() && (width == 0 || shape.width() % width == 0),
+        heads * width <= shape.width() && (width == 0 || shape.width().is_multiple_of(width)),
         "{heads} heads of width {width} do not fit an input of shape {shape}"
     );
     if let Positions::Listed(list) = &positions {
