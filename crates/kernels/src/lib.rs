@@ -17,6 +17,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod attention;
 pub mod gemm;
 pub mod isa;
 pub mod math;
