@@ -17,11 +17,15 @@
 
 #![allow(unsafe_code)]
 
+pub mod activation;
 pub mod attention;
+pub mod convert;
+pub mod elementwise;
 pub mod gemm;
 pub mod isa;
 pub mod math;
 pub mod memory;
+pub mod random;
 pub mod scratch;
 pub mod simd;
 #[cfg(test)]

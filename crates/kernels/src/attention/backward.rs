@@ -9,9 +9,9 @@ use super::forward::{TASKS, wave};
 use super::products::{Left, padded, product};
 use super::scores::Visibility;
 use super::tiles::{
-    KEYS, QUERIES, apply, block, collect, dot, pack_rows, pack_transposed, soften_backward,
+    Drop, KEYS, QUERIES, apply, block, collect, dot, pack_rows, pack_transposed, soften_backward,
 };
-use super::{Attention, Gradients, Scores, Shape};
+use super::{Attention, Gradients, RowsMut, Scores, Shape};
 use crate::Write;
 use crate::scratch;
 use crate::threads::{self, SharedMut};
@@ -41,17 +41,13 @@ impl Layout {
     }
 }
 
-pub(super) fn backward<M: Scores>(
-    attention: &Attention<'_, M>,
-    gradients: Gradients<'_>,
-    write: Write,
-) {
-    let Shape { batch, queries, keys, heads, kv_heads, width, value_width } = attention.shape;
-    let Gradients { out, lse, dout, dqueries, dkeys, dvalues, dscores } = gradients;
+pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradients<'_>) {
+    let Shape { batch, queries, keys, kv_heads, width, value_width, .. } = attention.shape;
+    let Gradients { out, lse, dout, dqueries, dkeys, dvalues, mut dscores } = gradients;
     let group = attention.shape.group();
     let pairs = batch * kv_heads;
     let (q_stride, o_stride) = (padded(width), padded(value_width));
-    let partial = attention.scores.partial_len();
+    let partial = if dscores.is_some() { attention.scores.partial_len() } else { 0 };
     let shares = if partial > LONG_PARTIAL {
         1
     } else {
@@ -60,10 +56,10 @@ pub(super) fn backward<M: Scores>(
     let layout = Layout {
         shares,
         packed: queries * (q_stride + o_stride + 2),
-        dq: queries * q_stride,
+        dq: if dqueries.is_some() { queries * q_stride } else { 0 },
         partial,
     };
-    if write == Write::Set {
+    if let Some((dscores, Write::Set)) = &mut dscores {
         dscores.fill(0.0);
     }
     let wave = wave(pairs, group * layout.head(), shares, WORKING_FLOATS);
@@ -105,31 +101,14 @@ pub(super) fn backward<M: Scores>(
                     });
                     let heads: Vec<Head<'_>> = heads.collect();
                     let (b, h) = place(pair * group);
-                    share_of_keys(
-                        attention, b, h, share, shares, heads, &dkeys, &dvalues, write,
-                    );
+                    let of_keys = (dkeys.as_ref(), dvalues.as_ref());
+                    share_of_keys(attention, b, h, share, shares, heads, of_keys);
                 });
             }
-            // (4), the shares added up in order
-            let chunks = queries.div_ceil(QUERIES);
-            threads::for_each(wave_heads * chunks, |task| {
-                let (i, chunk) = (task / chunks, task % chunks);
-                let (b, h) = place(i);
-                for query in block(chunk, QUERIES, queries) {
-                    // SAFETY: (b, query, h) belongs to this task alone.
-                    let out = unsafe { dqueries.head(b, query, h) };
-                    if write == Write::Set {
-                        out.fill(0.0);
-                    }
-                    for share in 0..shares {
-                        let start = (i * shares + share) * layout.dq + query * q_stride;
-                        for (out, x) in out.iter_mut().zip(&dq[start..start + width]) {
-                            *out += x;
-                        }
-                    }
-                }
-            });
-            if partial > 0 {
+            if let Some(dqueries) = &dqueries {
+                add_shares(attention, dqueries, dq, place, &layout, wave_heads);
+            }
+            if let Some((dscores, _)) = &mut dscores {
                 for i in 0..wave_heads {
                     let (b, h) = place(i);
                     for share in 0..shares {
@@ -141,7 +120,6 @@ pub(super) fn backward<M: Scores>(
             }
         });
     }
-    let _ = heads;
 }
 
 /// Fills `packed` of every head of the wave: q · scale, dout, lse, δ.
@@ -163,18 +141,50 @@ fn prepare<M: Scores>(
         let (o, packed) = packed.split_at_mut(queries * o_stride);
         let (own_lse, delta) = packed.split_at_mut(queries);
         let rows = (0..queries).map(|i| attention.queries.head(b, i, h));
-        pack_rows(rows, attention.scale, q_stride.max(1), q);
+        pack_rows(rows, attention.scale, q_stride, q);
         let at = |i: usize| {
             let start = ((b * queries + i) * heads + h) * value_width;
             start..start + value_width
         };
-        pack_rows((0..queries).map(|i| &dout[at(i)]), 1.0, o_stride.max(1), o);
+        pack_rows((0..queries).map(|i| &dout[at(i)]), 1.0, o_stride, o);
         for i in 0..queries {
             delta[i] = dot(&out[at(i)], &dout[at(i)]);
             // Nothing seen: +∞ makes every weight exp(s − ∞) = 0.
             let lse = lse[(b * heads + h) * queries + i];
             own_lse[i] = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
         }
+    });
+}
+
+/// Term (4): the shares of dq added up in order.
+fn add_shares<M: Scores>(
+    attention: &Attention<'_, M>,
+    dqueries: &RowsMut<'_>,
+    dq: &[f32],
+    place: impl Fn(usize) -> (usize, usize) + Sync,
+    layout: &Layout,
+    wave_heads: usize,
+) {
+    let Shape { queries, width, .. } = attention.shape;
+    let stride = padded(width);
+    let chunks = queries.div_ceil(QUERIES);
+    threads::for_each(wave_heads * chunks, |task| {
+        let (i, chunk) = (task / chunks, task % chunks);
+        let (b, h) = place(i);
+        scratch::with(width, |sum| {
+            for query in block(chunk, QUERIES, queries) {
+                let share = |n: usize| {
+                    let start = (i * layout.shares + n) * layout.dq + query * stride;
+                    &dq[start..start + width]
+                };
+                sum.copy_from_slice(share(0));
+                for n in 1..layout.shares {
+                    sum.iter_mut().zip(share(n)).for_each(|(sum, x)| *sum += x);
+                }
+                // SAFETY: (b, query, h) belongs to this task alone.
+                unsafe { dqueries.put(b, query, h, sum) };
+            }
+        });
     });
 }
 
@@ -194,9 +204,7 @@ fn share_of_keys<M: Scores>(
     share: usize,
     shares: usize,
     mut heads: Vec<Head<'_>>,
-    dkeys: &super::RowsMut<'_>,
-    dvalues: &super::RowsMut<'_>,
-    write: Write,
+    (dkeys, dvalues): (Option<&RowsMut<'_>>, Option<&RowsMut<'_>>),
 ) {
     let Shape { queries: all_queries, keys: all_keys, width, value_width, .. } = attention.shape;
     let kv_head = h / attention.shape.group();
@@ -221,7 +229,7 @@ fn share_of_keys<M: Scores>(
             let keys = block(j, KEYS, all_keys);
             let key_rows = || keys.clone().map(|j| attention.keys.head(b, j, kv_head));
             pack_transposed(key_rows(), k_transposed);
-            pack_rows(key_rows(), attention.scale, q_stride.max(1), k);
+            pack_rows(key_rows(), attention.scale, q_stride, k);
             let value_rows = keys.clone().map(|j| attention.values.head(b, j, kv_head));
             pack_transposed(value_rows, v_transposed);
             dk.fill(0.0);
@@ -240,7 +248,6 @@ fn share_of_keys<M: Scores>(
                     let (rows, columns) = (queries.len(), padded(keys.len()));
                     let q = &q[queries.start * q_stride..queries.end * q_stride];
                     let dout = &dout[queries.start * o_stride..queries.end * o_stride];
-                    let dq = &mut head.dq[queries.start * q_stride..queries.end * q_stride];
                     let (s, dp) = (&mut s[..rows * KEYS], &mut dp[..rows * KEYS]);
                     let left = Left::rows(q, q_stride);
                     product(rows, columns, width, left, k_transposed, KEYS, s, KEYS, Write::Set);
@@ -250,35 +257,39 @@ fn share_of_keys<M: Scores>(
                     let left = Left::rows(dout, o_stride);
                     let inner = value_width;
                     product(rows, columns, inner, left, v_transposed, KEYS, dp, KEYS, Write::Set);
-                    let of_rows = queries.clone();
-                    soften_backward(keys.len(), s, dp, &lse[of_rows.clone()], &delta[of_rows]);
+                    let drop = Drop::new(attention, b, h + g, queries.start, keys.start);
+                    let (lse, delta) = (&lse[queries.clone()], &delta[queries.clone()]);
+                    soften_backward(keys.len(), s, dp, lse, delta, drop);
                     if visibility == Visibility::Partial && !head.partial.is_empty() {
-                        collect(rule, b, h + g, queries, keys.clone(), dp, head.partial);
+                        collect(rule, b, h + g, queries.clone(), keys.clone(), dp, head.partial);
                     }
-                    // (1), (5), (4)
                     let (add, count) = (Write::Add, keys.len());
-                    let left = Left::transposed(s, KEYS);
-                    product(count, o_stride, rows, left, dout, o_stride, dv, o_stride, add);
-                    let left = Left::transposed(dp, KEYS);
-                    product(count, q_stride, rows, left, q, q_stride, dk, q_stride, add);
-                    let left = Left::rows(dp, KEYS);
-                    product(rows, q_stride, count, left, k, q_stride, dq, q_stride, add);
+                    if dvalues.is_some() {
+                        let left = Left::transposed(s, KEYS); // (1)
+                        product(count, o_stride, rows, left, dout, o_stride, dv, o_stride, add);
+                    }
+                    if dkeys.is_some() {
+                        let left = Left::transposed(dp, KEYS); // (5)
+                        product(count, q_stride, rows, left, q, q_stride, dk, q_stride, add);
+                    }
+                    if !head.dq.is_empty() {
+                        let dq = &mut head.dq[queries.start * q_stride..queries.end * q_stride];
+                        let left = Left::rows(dp, KEYS); // (4)
+                        product(rows, q_stride, count, left, k, q_stride, dq, q_stride, add);
+                    }
                 }
             }
             for (r, j) in keys.enumerate() {
-                // SAFETY: (b, j, kv_head) belongs to this task, and to this round of the loop.
-                let (out, out_v) =
-                    unsafe { (dkeys.head(b, j, kv_head), dvalues.head(b, j, kv_head)) };
-                put(&dk[r * q_stride..][..width], out, write);
-                put(&dv[r * o_stride..][..value_width], out_v, write);
+                // SAFETY: (b, j, kv_head) belongs to this task alone.
+                unsafe {
+                    if let Some(dkeys) = dkeys {
+                        dkeys.put(b, j, kv_head, &dk[r * q_stride..][..width]);
+                    }
+                    if let Some(dvalues) = dvalues {
+                        dvalues.put(b, j, kv_head, &dv[r * o_stride..][..value_width]);
+                    }
+                }
             }
         }
     });
-}
-
-fn put(x: &[f32], out: &mut [f32], write: Write) {
-    match write {
-        Write::Set => out.copy_from_slice(x),
-        Write::Add => out.iter_mut().zip(x).for_each(|(out, x)| *out += x),
-    }
 }

@@ -5,7 +5,7 @@
 
 use super::products::{Left, PAD, padded, product};
 use super::scores::Visibility;
-use super::tiles::{KEYS, QUERIES, apply, block, finish, pack_rows, pack_transposed, soften};
+use super::tiles::{Drop, KEYS, QUERIES, apply, block, finish, pack_rows, pack_transposed, soften};
 use super::{Attention, Scores, Shape};
 use crate::Write;
 use crate::scratch;
@@ -82,7 +82,7 @@ fn query_block<M: Scores>(
         let (o, memory) = memory.split_at_mut(lens[2]); // (rows, Dv padded)
         let (sums, largest) = memory.split_at_mut(lens[3]);
         let q_rows = queries.clone().map(|i| attention.queries.head(b, i, h));
-        pack_rows(q_rows, attention.scale, width.max(1), q);
+        pack_rows(q_rows, attention.scale, width, q);
         o.fill(0.0);
         sums.fill(0.0);
         largest.fill(f32::NEG_INFINITY);
@@ -98,7 +98,8 @@ fn query_block<M: Scores>(
             if visibility == Visibility::Partial {
                 apply(attention.scores, b, h, queries.clone(), keys.clone(), s);
             }
-            soften(keys.len(), s, largest, sums, o, value_stride);
+            let drop = Drop::new(attention, b, h, queries.start, keys.start);
+            soften(keys.len(), s, largest, sums, o, value_stride, drop);
             let weights = Left::rows(s, KEYS);
             let inner = keys.len();
             let add = Write::Add;

@@ -33,14 +33,15 @@ mod forward;
 mod products;
 mod rows;
 pub mod scores;
-mod tiles;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 pub use rows::{Rows, RowsMut};
 pub use scores::Scores;
 
 use crate::Write;
+use crate::random::Dropout;
 
 /// The dimensions of one attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +82,13 @@ pub struct Attention<'a, M: Scores> {
     pub values: Rows<'a>,
     /// Factor of q·k; 1/√D unless there is a reason.
     pub scale: f32,
+    /// Of the weights; element (b, h, i, j) is decided by number j of stream (b·H + h)·T + i.
+    pub dropout: Option<Dropout>,
     /// What is visible and what is added.
     pub scores: &'a M,
 }
 
-/// What backward reads beside the operands, and where it writes.
+/// What backward reads beside the operands, and where it writes. What is `None` is not computed.
 pub struct Gradients<'a> {
     /// Forward's result, (B, T, H·Dv)
     pub out: &'a [f32],
@@ -94,13 +97,13 @@ pub struct Gradients<'a> {
     /// The incoming gradient, (B, T, H·Dv)
     pub dout: &'a [f32],
     /// (B, T, H, D)
-    pub dqueries: RowsMut<'a>,
+    pub dqueries: Option<RowsMut<'a>>,
     /// (B, S, K, D)
-    pub dkeys: RowsMut<'a>,
+    pub dkeys: Option<RowsMut<'a>>,
     /// (B, S, K, Dv)
-    pub dvalues: RowsMut<'a>,
+    pub dvalues: Option<RowsMut<'a>>,
     /// Gradient of the rule's learned numbers; as long as [`Scores::gradient_len`].
-    pub dscores: &'a mut [f32],
+    pub dscores: Option<(&'a mut [f32], Write)>,
 }
 
 impl<M: Scores> Attention<'_, M> {
@@ -131,19 +134,25 @@ impl<M: Scores> Attention<'_, M> {
     }
 
     /// Writes or adds the gradients of queries, keys, values and of what the rule has learned.
-    pub fn backward(&self, gradients: Gradients<'_>, write: Write) {
+    pub fn backward(&self, gradients: Gradients<'_>) {
         self.check();
         self.check_saved(gradients.out, gradients.lse);
         let Shape { batch, queries, keys, heads, kv_heads, width, value_width } = self.shape;
         assert_eq!(gradients.dout.len(), gradients.out.len(), "dout is not as long as out");
-        gradients.dqueries.check("dqueries", batch, (queries, heads, width));
-        gradients.dkeys.check("dkeys", batch, (keys, kv_heads, width));
-        gradients.dvalues.check("dvalues", batch, (keys, kv_heads, value_width));
-        assert_eq!(
-            gradients.dscores.len(),
-            self.scores.gradient_len(),
-            "dscores is not as long as the rule's learned numbers"
-        );
-        backward::backward(self, gradients, write);
+        let rows = [
+            ("dqueries", &gradients.dqueries, (queries, heads, width)),
+            ("dkeys", &gradients.dkeys, (keys, kv_heads, width)),
+            ("dvalues", &gradients.dvalues, (keys, kv_heads, value_width)),
+        ];
+        for (name, rows, shape) in rows {
+            if let Some(rows) = rows {
+                rows.check(name, batch, shape);
+            }
+        }
+        if let Some((dscores, _)) = &gradients.dscores {
+            let learned = self.scores.gradient_len();
+            assert_eq!(dscores.len(), learned, "dscores is not as long as what the rule learned");
+        }
+        backward::backward(self, gradients);
     }
 }

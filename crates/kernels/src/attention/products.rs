@@ -157,9 +157,7 @@ impl Tile {
     unsafe fn columns(self, first: usize) -> Self {
         // SAFETY: inside the operands, as the caller promises. Without inner steps `right` is
         // never read, and wrapping keeps the unused pointer well defined.
-        unsafe {
-            Self { right: self.right.wrapping_add(first), out: self.out.add(first), ..self }
-        }
+        unsafe { Self { right: self.right.wrapping_add(first), out: self.out.add(first), ..self } }
     }
 
     /// All `rows` of `N` vectors' columns, six rows at a time, and what is left in fours, twos

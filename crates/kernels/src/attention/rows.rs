@@ -6,6 +6,7 @@
 //! head `h` of row (b, t) starts at
 //! `offset + b · batch_stride + t · row_stride + h · head_stride`.
 
+use crate::Write;
 use crate::threads::SharedMut;
 
 /// The rule, without the memory.
@@ -119,50 +120,56 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Heads to write. Parts of one packed tensor are written at the same time: their columns are
-/// disjoint.
+/// Heads to write, or to add to. Parts of one packed tensor are written at the same time: their
+/// columns are disjoint.
 pub struct RowsMut<'a> {
     data: SharedMut<'a>,
     len: usize,
+    write: Write,
     places: Places,
 }
 
 impl<'a> RowsMut<'a> {
     /// A tensor (B, `rows`, `heads` · `width`) of its own.
-    pub fn new(data: &'a mut [f32], rows: usize, heads: usize, width: usize) -> Self {
-        let [part] = Self::packed(data, rows, [heads], [width]);
+    pub fn new(data: &'a mut [f32], write: Write, rows: usize, heads: usize, width: usize) -> Self {
+        let [part] = Self::packed(data, write, rows, [heads], [width]);
         part
     }
 
     /// Parts of one packed tensor (B, `rows`, Σ heads · width), in order.
     pub fn packed<const N: usize>(
         data: &'a mut [f32],
+        write: Write,
         rows: usize,
         heads: [usize; N],
         width: [usize; N],
     ) -> [Self; N] {
         let len = data.len();
         let data = SharedMut::new(data);
-        columns(rows, heads, width).map(|places| Self { data, len, places })
+        columns(rows, heads, width).map(|places| Self { data, len, write, places })
     }
 
     pub(super) fn check(&self, what: &str, batch: usize, shape: (usize, usize, usize)) {
         self.places.check(self.len, what, batch, shape);
     }
 
-    /// One head of one row.
+    /// Writes one head of one row.
     ///
     /// # Safety
-    /// While the result lives, the same head of the same row may not be taken again. (Other heads
-    /// and other parts are apart: offsets and strides come from `columns`, which lays them side
-    /// by side, and there is no way to copy a part.)
-    #[expect(clippy::mut_from_ref, reason = "tasks write disjoint heads; see Safety")]
-    pub(super) unsafe fn head(&self, batch: usize, row: usize, head: usize) -> &mut [f32] {
+    /// The same head of the same row may not be written by two threads at once. (Other heads and
+    /// other parts are apart: offsets and strides come from `columns`, which lays them side by
+    /// side, and there is no way to copy a part.)
+    pub(super) unsafe fn put(&self, batch: usize, row: usize, head: usize, x: &[f32]) {
         let places = &self.places;
         assert!(row < places.rows && head < places.heads);
         let start = places.start(batch, row, head);
-        // SAFETY: distinct (batch, row, head, part) are distinct ranges; the caller takes each once.
-        unsafe { self.data.range(start..start + places.width) }
+        // SAFETY: distinct (batch, row, head, part) are distinct ranges; the caller keeps
+        // threads apart, and the slice ends with this call.
+        let out = unsafe { self.data.range(start..start + places.width) };
+        match self.write {
+            Write::Set => out.copy_from_slice(x),
+            Write::Add => out.iter_mut().zip(x).for_each(|(out, x)| *out += x),
+        }
     }
 }
 

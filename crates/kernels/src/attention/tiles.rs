@@ -2,10 +2,11 @@
 //!
 //! A tile of scores is row-major, [`KEYS`] floats from row to row, whatever its true size.
 
-use super::Scores;
 use super::products::PAD;
 use super::scores::Position;
+use super::{Attention, Scores, Shape};
 use crate::math::exp;
+use crate::random::{Dropout, Stream};
 use crate::simd::{Simd, Span};
 use crate::{dispatch, each_span};
 use std::ops::Range;
@@ -14,6 +15,36 @@ use std::ops::Range;
 pub(super) const QUERIES: usize = 64;
 /// Keys in a tile.
 pub(super) const KEYS: usize = 64;
+
+/// Dropout of a tile: the factor of (query row, key) is number `key` of the stream of the row, and
+/// a row is one (batch, head, query).
+#[derive(Clone, Copy)]
+pub(super) struct Drop {
+    pub(super) dropout: Dropout,
+    /// Number of the tile's first row.
+    pub(super) row: u32,
+    /// Its first key.
+    pub(super) key: u32,
+}
+
+impl Drop {
+    /// For the tile of (b, h) that starts at `query` and `key`.
+    pub(super) fn new<M: Scores>(
+        attention: &Attention<'_, M>,
+        b: usize,
+        h: usize,
+        query: usize,
+        key: usize,
+    ) -> Option<Self> {
+        let Shape { queries, heads, .. } = attention.shape;
+        let row = ((b * heads + h) * queries + query) as u32;
+        attention.dropout.map(|dropout| Self { dropout, row, key: key as u32 })
+    }
+
+    fn stream(&self, row: usize) -> Stream {
+        Stream::new(self.dropout.key, self.row.wrapping_add(row as u32))
+    }
+}
 
 /// The blocks of `size` that `len` is cut into.
 pub(super) fn block(index: usize, size: usize, len: usize) -> Range<usize> {
@@ -27,7 +58,7 @@ pub(super) fn pack_rows<'a>(
     stride: usize,
     out: &mut [f32],
 ) {
-    for (row, out) in rows.zip(out.chunks_exact_mut(stride)) {
+    for (row, out) in rows.zip(out.chunks_exact_mut(stride.max(1))) {
         scaled(row, factor, &mut out[..row.len()]);
         out[row.len()..].fill(0.0);
     }
@@ -118,6 +149,7 @@ dispatch! {
         sums: &mut [f32],
         out: &mut [f32],
         out_stride: usize,
+        drop: Option<Drop>,
     ) => soften_on
 
     /// out = values / Σ sums, zeros if the sum is 0; gives lse.
@@ -132,6 +164,7 @@ dispatch! {
         dweights: &mut [f32],
         lse: &[f32],
         delta: &[f32],
+        drop: Option<Drop>,
     ) => soften_backward_on
 
     /// x · y
@@ -170,7 +203,9 @@ fn soften_on<S: Simd>(
     sums: &mut [f32],
     out: &mut [f32],
     out_stride: usize,
+    drop: Option<Drop>,
 ) {
+    let scale = drop.map_or(1.0, |drop| drop.dropout.scale());
     let rows = scores.chunks_exact_mut(KEYS).zip(largest).zip(sums.chunks_exact_mut(PAD));
     for (r, ((scores, largest), sums)) in rows.enumerate() {
         let scores = &mut scores[..keys];
@@ -200,6 +235,13 @@ fn soften_on<S: Simd>(
             sum = s.add(sum, s.keep_first(at.count, p, s.zero()));
         });
         s.write(sums, lanes, sum);
+        if let Some(drop) = drop {
+            let stream = drop.stream(r);
+            each_span!(S, keys, |at| {
+                let factors = drop.dropout.factors(s, &stream, drop.key + at.start as u32, scale);
+                s.write(scores, at, s.mul(s.read(scores, at), factors));
+            });
+        }
     }
 }
 
@@ -225,11 +267,24 @@ fn soften_backward_on<S: Simd>(
     dweights: &mut [f32],
     lse: &[f32],
     delta: &[f32],
+    drop: Option<Drop>,
 ) {
+    let scale = drop.map_or(1.0, |drop| drop.dropout.scale());
     let rows = scores.chunks_exact_mut(KEYS).zip(dweights.chunks_exact_mut(KEYS));
-    for ((scores, dweights), (&lse, &delta)) in rows.zip(lse.iter().zip(delta)) {
+    for (r, ((scores, dweights), (&lse, &delta))) in rows.zip(lse.iter().zip(delta)).enumerate() {
         let (scores, dweights) = (&mut scores[..keys], &mut dweights[..keys]);
         let (lse, delta) = (s.splat(lse), s.splat(delta));
+        if let Some(drop) = drop {
+            let stream = drop.stream(r);
+            each_span!(S, keys, |at| {
+                let factors = drop.dropout.factors(s, &stream, drop.key + at.start as u32, scale);
+                let p = exp(s, s.sub(s.read(scores, at), lse));
+                let dp = s.mul(s.read(dweights, at), factors);
+                s.write(scores, at, s.mul(p, factors));
+                s.write(dweights, at, s.mul(p, s.sub(dp, delta)));
+            });
+            continue;
+        }
         each_span!(S, keys, |at| {
             let p = exp(s, s.sub(s.read(scores, at), lse));
             let ds = s.mul(p, s.sub(s.read(dweights, at), delta));

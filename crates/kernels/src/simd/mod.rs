@@ -188,6 +188,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
+    /// Writes the elements of `out` at `at`, or adds to them.
+    #[inline(always)]
+    fn put(self, out: &mut [f32], at: Span, v: Self::V, write: crate::Write) {
+        let v = match write {
+            crate::Write::Set => v,
+            crate::Write::Add => self.add(self.read(out, at), v),
+        };
+        self.write(out, at, v);
+    }
+
     /// |a|
     #[inline(always)]
     fn abs(self, a: Self::V) -> Self::V {

@@ -8,11 +8,35 @@
 //! of threads, a task never adds to the gradient itself: it owns a *partial* for each
 //! (batch, head), and partials are collected in a fixed order.
 
+mod adjacency;
+mod alibi;
+mod bias;
 mod causal;
+mod compose;
 mod full;
+mod mask;
+mod padding;
+mod prefix;
+mod relative;
+mod sparse;
+mod t5;
+#[cfg(test)]
+pub(crate) mod testing;
+mod window;
 
+pub use adjacency::{Adjacency, UNRELATED};
+pub use alibi::Alibi;
+pub use bias::Bias;
 pub use causal::Causal;
+pub use compose::{And, Or};
 pub use full::Full;
+pub use mask::Mask;
+pub use padding::Padding;
+pub use prefix::Prefix;
+pub use relative::Relative;
+pub use sparse::{Global, Strided};
+pub use t5::{Buckets, T5};
+pub use window::Window;
 
 use std::ops::Range;
 
@@ -101,5 +125,47 @@ impl<M: Scores + ?Sized> Scores for &M {
     }
     fn collect(&self, batch: usize, head: usize, partial: &[f32], gradient: &mut [f32]) {
         (**self).collect(batch, head, partial, gradient);
+    }
+}
+
+/// S − T: the place of the first query among the keys, where queries are the last tokens of
+/// those that the keys stand for.
+fn offset(queries: usize, keys: usize) -> isize {
+    keys as isize - queries as isize
+}
+
+/// Hides the keys from `end` on.
+#[inline(always)]
+fn hide_from(end: usize, keys: Range<usize>, scores: &mut [f32]) {
+    scores[end.clamp(keys.start, keys.end) - keys.start..].fill(f32::NEG_INFINITY);
+}
+
+/// Where the rows of a table (B or 1, H or 1, T, S) are.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    shape: [usize; 4],
+}
+
+impl Table {
+    fn new(shape: [usize; 4], len: usize) -> Self {
+        let [b, h, t, s] = shape;
+        let all = b * h * t * s;
+        assert_eq!(all, len, "({b}, {h}, {t}, {s}) has {all} elements, but {len} are given");
+        Self { shape }
+    }
+
+    /// Elements of one (batch, head).
+    fn plane(&self) -> usize {
+        self.shape[2] * self.shape[3]
+    }
+
+    /// The indices of `keys` in the row of a query.
+    #[inline(always)]
+    fn row(&self, at: Position, keys: Range<usize>) -> Range<usize> {
+        let [batches, heads, queries, all_keys] = self.shape;
+        let batch = if batches == 1 { 0 } else { at.batch };
+        let head = if heads == 1 { 0 } else { at.head };
+        let start = ((batch * heads + head) * queries + at.query) * all_keys;
+        start + keys.start..start + keys.end
     }
 }
