@@ -51,7 +51,11 @@ pub fn load(directory: &Path) -> Result<Loaded, FormatError> {
 
 /// Writes `config.json`, `generation_config.json` and `model.safetensors`, in the layout of the
 /// family that can express the model.
-pub fn save(directory: &Path, model: &Decoder, special: SpecialTokens) -> Result<Family, FormatError> {
+pub fn save(
+    directory: &Path,
+    model: &Decoder,
+    special: SpecialTokens,
+) -> Result<Family, FormatError> {
     let family = Family::of(model.config());
     std::fs::create_dir_all(directory).map_err(|e| FormatError::write(directory, e))?;
     write_json(&directory.join("config.json"), &write_config(model.config(), family, special))?;
@@ -71,13 +75,19 @@ pub fn save(directory: &Path, model: &Decoder, special: SpecialTokens) -> Result
 
 /// Named numbers of a model (its values, or its gradients) under the names and in the layout of
 /// `family`.
-pub fn to_theirs(config: &DecoderConfig, family: Family, ours: &[(String, Tensor)]) -> Vec<(String, Tensor)> {
+pub fn to_theirs(
+    config: &DecoderConfig,
+    family: Family,
+    ours: &[(String, Tensor)],
+) -> Vec<(String, Tensor)> {
     let names: Vec<&str> = ours.iter().map(|(name, _)| name.as_str()).collect();
     let pieces = family.pieces(config, &names);
     let find = |name: &str| ours.iter().find(|(known, _)| known == name).map(|(_, tensor)| tensor);
     pieces
         .into_iter()
-        .filter_map(|piece| find(&piece.ours).map(|tensor| (piece.theirs.clone(), cut(tensor, &piece))))
+        .filter_map(|piece| {
+            find(&piece.ours).map(|tensor| (piece.theirs.clone(), cut(tensor, &piece)))
+        })
         .collect()
 }
 
@@ -102,7 +112,12 @@ fn transpose(data: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 }
 
 /// Sets every parameter of `model` from a file's tensors.
-fn fill(model: &Decoder, family: Family, mut tensors: Tensors, path: &Path) -> Result<(), FormatError> {
+fn fill(
+    model: &Decoder,
+    family: Family,
+    mut tensors: Tensors,
+    path: &Path,
+) -> Result<(), FormatError> {
     let parameters = model.parameters();
     let names: Vec<&str> = parameters.iter().map(hearken_tensor::Param::name).collect();
     let pieces = family.pieces(model.config(), &names);
@@ -113,7 +128,10 @@ fn fill(model: &Decoder, family: Family, mut tensors: Tensors, path: &Path) -> R
                 FormatError::content(
                     path,
                     format!("there is no tensor {}", piece.theirs),
-                    format!("config.json says {}: does it belong to this file?", family.model_type()),
+                    format!(
+                        "config.json says {}: does it belong to this file?",
+                        family.model_type()
+                    ),
                 )
             })?;
             paste(&mut value, &tensor, piece).map_err(|(want, got)| {
@@ -169,12 +187,16 @@ fn read_tensors(directory: &Path) -> Result<(PathBuf, Tensors), FormatError> {
     }
     let json = read_json(&index)?;
     let bad = |message: &str| FormatError::content(&index, message, "get the file again");
-    let map = json.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("has no weight_map"))?;
+    let map = json
+        .get("weight_map")
+        .and_then(Value::as_object)
+        .ok_or_else(|| bad("has no weight_map"))?;
     let mut tensors = Tensors::new();
     let files: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
     for file in files.ok_or_else(|| bad("weight_map names something that is not a file"))? {
         // A shard lies beside the index, whatever the index says.
-        let name = Path::new(file).file_name().ok_or_else(|| bad("names a shard without a name"))?;
+        let name =
+            Path::new(file).file_name().ok_or_else(|| bad("names a shard without a name"))?;
         tensors.extend(safetensors::read(&directory.join(name))?);
     }
     Ok((index, tensors))
@@ -255,7 +277,11 @@ fn read_config(path: &Path, json: &Value) -> Result<(DecoderConfig, Family), For
         Some("hearken") => {
             let config = json.get("model").cloned().unwrap_or(Value::Null);
             let config = serde_json::from_value(config).map_err(|e| {
-                FormatError::content(path, format!("model: {e}"), "was it written by a newer Hearken?")
+                FormatError::content(
+                    path,
+                    format!("model: {e}"),
+                    "was it written by a newer Hearken?",
+                )
             })?;
             Ok((config, Family::Hearken))
         }
@@ -293,7 +319,10 @@ fn read_gpt2(fields: &Fields<'_>) -> Result<DecoderConfig, FormatError> {
             eps: fields.number_or("layer_norm_epsilon", 1e-5)?,
         },
         position: PositionConfig::Learned { combine: Combine::Add },
-        feed_forward: FeedForwardConfig { kind, width: Some(fields.size_or("n_inner", 4 * width)?) },
+        feed_forward: FeedForwardConfig {
+            kind,
+            width: Some(fields.size_or("n_inner", 4 * width)?),
+        },
         attention: hearken_nn::config::AttentionConfig::default(),
         bias: true,
         tied: fields.truth_or("tie_word_embeddings", true)?,
@@ -304,7 +333,10 @@ fn read_gpt2(fields: &Fields<'_>) -> Result<DecoderConfig, FormatError> {
             residual: fields.number_or("resid_pdrop", 0.1)?,
             feed_forward: 0.0,
         },
-        init: InitConfig { deviation: fields.number_or("initializer_range", 0.02)?, ..InitConfig::default() },
+        init: InitConfig {
+            deviation: fields.number_or("initializer_range", 0.02)?,
+            ..InitConfig::default()
+        },
     })
 }
 
@@ -345,7 +377,10 @@ fn read_llama(fields: &Fields<'_>) -> Result<DecoderConfig, FormatError> {
             attention: fields.number_or("attention_dropout", 0.0)?,
             ..DropoutConfig::default()
         },
-        init: InitConfig { deviation: fields.number_or("initializer_range", 0.02)?, ..InitConfig::default() },
+        init: InitConfig {
+            deviation: fields.number_or("initializer_range", 0.02)?,
+            ..InitConfig::default()
+        },
     })
 }
 
@@ -438,7 +473,12 @@ fn write_rope(position: &PositionConfig) -> Value {
         RopeScaling::Linear { factor } => {
             json!({ "rope_type": "linear", "rope_theta": theta, "factor": number(*factor) })
         }
-        RopeScaling::Llama3 { factor, original_context, low_frequency_factor, high_frequency_factor } => json!({
+        RopeScaling::Llama3 {
+            factor,
+            original_context,
+            low_frequency_factor,
+            high_frequency_factor,
+        } => json!({
             "rope_type": "llama3",
             "rope_theta": theta,
             "factor": number(*factor),

@@ -32,7 +32,9 @@ pub enum FormatError {
 impl FormatError {
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
         let hint = match source.kind() {
-            std::io::ErrorKind::NotFound => "check the path; a model directory has config.json and model.safetensors",
+            std::io::ErrorKind::NotFound => {
+                "check the path; a model directory has config.json and model.safetensors"
+            }
             _ => "check that the file may be read",
         };
         Self::Io { doing: "read", path: path.to_owned(), source, hint }
@@ -43,7 +45,11 @@ impl FormatError {
         Self::Io { doing: "write", path: path.to_owned(), source, hint }
     }
 
-    pub(crate) fn content(path: &Path, message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn content(
+        path: &Path,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
         Self::Content { path: path.to_owned(), message: message.into(), hint: hint.into() }
     }
 }

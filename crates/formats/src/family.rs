@@ -52,7 +52,13 @@ impl Family {
             && config.head_width() * config.heads == config.width;
         let rope = matches!(
             config.position,
-            PositionConfig::Rope { share: 1.0, scaling: RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. }, .. }
+            PositionConfig::Rope {
+                share: 1.0,
+                scaling: RopeScaling::None
+                    | RopeScaling::Linear { .. }
+                    | RopeScaling::Llama3 { .. },
+                ..
+            }
         );
         let llama = plain
             && config.norm.kind == NormKind::Rms
@@ -138,7 +144,11 @@ impl Family {
                     "attention.qkv" => vec![
                         piece(at("self_attn.q_proj"), Some(0..queries), false),
                         piece(at("self_attn.k_proj"), Some(queries..queries + keys), false),
-                        piece(at("self_attn.v_proj"), Some(queries + keys..queries + 2 * keys), false),
+                        piece(
+                            at("self_attn.v_proj"),
+                            Some(queries + keys..queries + 2 * keys),
+                            false,
+                        ),
                     ],
                     "attention.out" => vec![piece(at("self_attn.o_proj"), None, false)],
                     "feed_forward.up" => vec![

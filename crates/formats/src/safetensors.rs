@@ -138,12 +138,18 @@ fn entry(name: String, value: &Value, room: u64) -> Result<Entry, String> {
         other => return Err(format!("{name} is of type {other}, expected F32, F16 or BF16")),
     };
     if shape.len() > Shape::MOST {
-        return Err(format!("{name} has {} dimensions, expected at most {}", shape.len(), Shape::MOST));
+        return Err(format!(
+            "{name} has {} dimensions, expected at most {}",
+            shape.len(),
+            Shape::MOST
+        ));
     }
     let bytes = shape.iter().try_fold(size, |n, d| n.checked_mul(*d));
     let [start, end] = place[..] else { return Err(format!("{name} has no start and end")) };
     if start > end || end > room || bytes != Some(end - start) {
-        return Err(format!("{name} of shape {shape:?} does not lie at {start}..{end} of {room} bytes"));
+        return Err(format!(
+            "{name} of shape {shape:?} does not lie at {start}..{end} of {room} bytes"
+        ));
     }
     let shape = shape.into_iter().map(|d| d as usize).collect();
     Ok(Entry { name, dtype: dtype.to_owned(), shape, start, end })

@@ -57,10 +57,14 @@ pub enum Flow {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
     /// There is nothing to continue.
-    #[error("the prompt is empty\nhint: give at least one token, such as the one that begins a text")]
+    #[error(
+        "the prompt is empty\nhint: give at least one token, such as the one that begins a text"
+    )]
     Empty,
     /// A token that the model does not have.
-    #[error("the prompt has token {id}, but the model knows only {vocabulary}\nhint: does the tokenizer belong to this model?")]
+    #[error(
+        "the prompt has token {id}, but the model knows only {vocabulary}\nhint: does the tokenizer belong to this model?"
+    )]
     Unknown {
         /// The token.
         id: u32,

@@ -154,7 +154,14 @@ impl Cache {
     /// Puts `tokens` new positions of `layer` behind those that count, without counting them yet
     /// (see [`Cache::advance`]). `keys` and `values` are rows of a packed projection: row (b, t)
     /// starts at `(b · tokens + t) · stride`, K·D numbers each.
-    pub fn put(&mut self, layer: usize, tokens: usize, keys: &[f32], values: &[f32], stride: usize) {
+    pub fn put(
+        &mut self,
+        layer: usize,
+        tokens: usize,
+        keys: &[f32],
+        values: &[f32],
+        stride: usize,
+    ) {
         let CacheShape { batch, capacity, kv_heads, head_width, .. } = self.shape;
         assert!(
             self.length + tokens <= capacity,
