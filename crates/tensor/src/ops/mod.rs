@@ -41,6 +41,7 @@ ops! {
     rms_norm,
     scale,
     slice,
+    softmax,
     sub,
     transpose,
 }
