@@ -44,6 +44,7 @@ ops! {
     rope,
     scale,
     slice,
+    softmax,
     sub,
     transpose,
 }
