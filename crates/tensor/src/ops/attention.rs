@@ -371,7 +371,9 @@ macro_rules! torch {
             "s = split(q, H) @ wide(k).transpose(2, 3) * (split(q, H).shape[3] ** -0.5)\n",
             "s = s + fixed + ",
             $learned,
-            "\np = torch.nan_to_num(torch.softmax(s, -1)) * keep\n",
+            // A row of −∞ alone would be NaN in PyTorch; ours are zeros.
+            "\nblind = (fixed == -math.inf).all(-1, keepdim=True)\n",
+            "p = torch.softmax(s.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0) * keep\n",
             "out = (p @ wide(v)).transpose(1, 2).reshape(q.shape[0], q.shape[1], -1)",
         )
     };
