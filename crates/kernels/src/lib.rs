@@ -19,6 +19,7 @@
 
 pub mod activation;
 pub mod convert;
+pub mod counting;
 pub mod cross_entropy;
 pub mod elementwise;
 pub mod embedding;
