@@ -43,6 +43,7 @@ ops! {
     rope,
     scale,
     slice,
+    softmax,
     sub,
     transpose,
 }
