@@ -20,6 +20,7 @@
 pub mod activation;
 pub mod attention;
 pub mod convert;
+pub mod counting;
 pub mod cross_entropy;
 pub mod elementwise;
 pub mod embedding;
