@@ -283,6 +283,13 @@ impl<'a> SharedMut<'a> {
         // SAFETY: inside the slice borrowed by `new`; the caller keeps ranges apart.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
+
+    /// A pointer to the first element of `range`, all of which is inside; for kernels that write
+    /// some of it, such as a block of a matrix, in between what others write.
+    pub(crate) fn pointer(&self, range: Range<usize>) -> *mut f32 {
+        assert!(range.start <= range.end && range.end <= self.len);
+        self.start.wrapping_add(range.start)
+    }
 }
 
 /// Cuts `rows` into chunks of `chunk` rows and calls `f(range of rows, [part of each output])`

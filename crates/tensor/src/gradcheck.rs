@@ -145,6 +145,30 @@ impl Case {
         w
     }
 
+    /// A hash of everything that a PyTorch fixture of this case was made from: the id, the
+    /// expression, and the numbers that go in. Another hash says that the fixture is stale.
+    pub fn fingerprint(&self) -> String {
+        // FNV-1a (Fowler, Noll and Vo): not secure, but no accident goes unseen.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut feed = |bytes: &[u8]| {
+            for &byte in bytes {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        feed(self.id().as_bytes());
+        feed(self.torch.as_bytes());
+        let mut arrays: Vec<(&str, Array)> =
+            self.inputs.iter().map(|(name, x)| (*name, Array::from(x))).collect();
+        arrays.extend(self.extras.iter().map(|(name, x)| (*name, x.clone())));
+        arrays.push(("dout", Array::from(&self.dout(self.run_reference().shape))));
+        for (name, array) in arrays {
+            feed(name.as_bytes());
+            feed(array.shape.to_string().as_bytes());
+            array.data.iter().for_each(|x| feed(&x.to_bits().to_le_bytes()));
+        }
+        format!("{hash:016x}")
+    }
+
     /// Runs the operation once; gives the value and the gradients for [`Case::dout`], starting
     /// from `start` in every gradient if given.
     pub fn run(&self, start: Option<f32>) -> (Tensor, Vec<Tensor>) {

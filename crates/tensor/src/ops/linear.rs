@@ -13,7 +13,7 @@ use crate::graph::{Backward, Gradients, Var};
 use crate::half::{Saved, Weight};
 use crate::reference::Array;
 use crate::tensor::Tensor;
-use hearken_kernels::gemm::{Matrix, gemm};
+use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken_kernels::{Write, elementwise};
 
 /// `x·Wᵀ + b`; `weight` is a [`Var`] or a 16-bit [`Weight`].
@@ -36,7 +36,7 @@ pub fn linear(x: &Var, weight: impl Into<Weight>, bias: Option<&Var>) -> Var {
         out.data_mut(),
         wide,
         Write::Set,
-        bias.map(|b| b.value().data()),
+        Epilogue { bias: bias.map(|b| b.value().data()), ..Epilogue::default() },
     );
     let mut inputs = vec![x, weight.master()];
     inputs.extend(bias);
@@ -59,10 +59,10 @@ impl Backward for LinearBackward {
         let narrow = self.x.shape().width(); // Cin
         let dout_matrix = Matrix::new(dout.data(), rows, wide);
         gradients.write(0, |dx, write| {
-            gemm(dout_matrix, self.weight.matrix(), dx, narrow, write, None); // 1
+            gemm(dout_matrix, self.weight.matrix(), dx, narrow, write, Epilogue::default()); // 1
         });
         gradients.write(1, |dw, write| {
-            gemm(dout_matrix.transposed(), self.x.matrix(), dw, narrow, write, None); // 2
+            gemm(dout_matrix.transposed(), self.x.matrix(), dw, narrow, write, Epilogue::default()); // 2
         });
         if self.has_bias {
             gradients.write(2, |db, write| elementwise::column_sums(dout.data(), db, write)); // 3

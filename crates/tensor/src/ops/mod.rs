@@ -26,8 +26,10 @@ macro_rules! ops {
 
 ops! {
     add,
+    dropout,
     linear,
     mean,
+    mse,
     mul,
 }
 
