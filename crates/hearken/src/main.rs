@@ -32,12 +32,14 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(commands::bench::Arguments),
     Doctor(commands::doctor::Arguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = check_environment().and_then(|()| match arguments.command {
+        Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
     });
     match result {

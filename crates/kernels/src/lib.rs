@@ -24,6 +24,7 @@ pub mod gemm;
 pub mod isa;
 pub mod math;
 pub mod memory;
+pub mod peak;
 pub mod random;
 pub mod scratch;
 pub mod simd;

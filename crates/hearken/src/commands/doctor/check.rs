@@ -93,8 +93,11 @@ fn check_case(case: &Case) -> CaseReport {
         Ok(outcome) => {
             report.ok = outcome.faults.is_empty();
             report.forward = outcome.forward;
-            report.backward =
-                outcome.backward.iter().map(|&(input, error)| InputError { input, error }).collect();
+            report.backward = outcome
+                .backward
+                .iter()
+                .map(|&(input, error)| InputError { input, error })
+                .collect();
             report.accumulates = outcome.accumulates;
             report.same_bits = outcome.same_bits;
             report.faults = outcome.faults;
@@ -175,7 +178,8 @@ pub(super) mod tests {
     #[test]
     fn an_operation_that_panics_is_off_and_does_not_end_the_run() {
         let tolerance = Tolerance { forward: 1e-6, backward: 1e-6, reason: "none" };
-        let panics = Case::new("double", "panics", tolerance, |_| panic!("no luck"), |x| x[0].clone());
+        let panics =
+            Case::new("double", "panics", tolerance, |_| panic!("no luck"), |x| x[0].clone());
         let report = check("double", &[panics.normal("x", [2]), case("right", 2.0)]);
         assert!(!report.ok && report.forward.error.is_nan());
         assert_eq!(report.cases[0].faults, ["panicked: no luck"]);

@@ -85,8 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let machine = Machine::of_this_process();
     progress.show("measuring the machine …");
-    let peak =
-        Peaks { one_thread: Peak::measure(1), all_threads: Peak::measure(machine.threads) };
+    let peak = Peaks { one_thread: Peak::measure(1), all_threads: Peak::measure(machine.threads) };
     let table = Table::new(terminal, &chosen, arguments.verbose);
     if !arguments.json {
         progress.clear();
@@ -149,11 +148,11 @@ fn chosen(names: &[String]) -> Result<Vec<(&'static str, Vec<Case>)>, Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
+    /// Below this the names have little in common and a guess would only confuse.
+    const ALIKE: f64 = 0.75;
     let mut near: Vec<(f64, &str)> =
         ops::NAMES.iter().map(|op| (strsim::jaro_winkler(op, name), *op)).collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    // Below this the names have little in common and a guess would only confuse.
-    const ALIKE: f64 = 0.75;
     let guesses: Vec<&str> =
         near.iter().take(3).filter(|(likeness, _)| *likeness > ALIKE).map(|(_, op)| *op).collect();
     let hint = if guesses.is_empty() {
