@@ -78,6 +78,16 @@ struct Shape {
     write: Destination,
 }
 
+impl Shape {
+    /// What the three matrices take, unless that is more than can be counted.
+    fn bytes(&self) -> Option<usize> {
+        let floats = |rows: usize, columns: usize| rows.checked_mul(columns);
+        let (a, b, out) =
+            (floats(self.m, self.k)?, floats(self.k, self.n)?, floats(self.m, self.n)?);
+        a.checked_add(b)?.checked_add(out)?.checked_mul(size_of::<f32>())
+    }
+}
+
 /// T where an operand is stored as its transpose: a weight (Cout, Cin) in `x·Wᵀ`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "UPPERCASE")]
@@ -137,6 +147,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return serve();
     }
     let shapes = chosen(arguments)?;
+    for shape in &shapes {
+        check_memory(shape.bytes())?;
+    }
     let mut out = io::stdout();
     let mut progress = Progress::new();
     let terminal = Terminal::stdout();
@@ -237,13 +250,8 @@ struct Product {
 
 impl Product {
     fn new(shape: Shape) -> Result<Self, Failure> {
+        check_memory(shape.bytes())?;
         let Shape { m, n, k, .. } = shape;
-        let floats = |a: usize, b: usize| a.checked_mul(b)?.checked_mul(size_of::<f32>());
-        let bytes = floats(m, k)
-            .zip(floats(k, n))
-            .zip(floats(m, n))
-            .and_then(|((a, b), out)| a.checked_add(b)?.checked_add(out));
-        check_memory(bytes)?;
         let (a, b) = (Rng::new(1).normal([m, k], 1.0), Rng::new(2).normal([k, n], 1.0));
         Ok(Self { shape, a, b, out: Tensor::zeros([m, n]) })
     }

@@ -7,8 +7,7 @@ use std::io::{self, Write};
 
 /// Columns after the name: heading and width.
 const CASES: (&str, usize) = ("cases", 5);
-const WITH_BOUND: usize = "1.2e-7 ≤ 1.5e-6".len() - "≤".len() + 1; // characters, not bytes
-const ERROR_ALONE: usize = "backward".len();
+const ERROR: usize = "backward".len();
 const ADDS: (&str, usize) = ("adds", 4);
 const THREADS: (&str, usize) = ("threads", 7);
 const RESULT: (&str, usize) = ("", "FAILED".len());
@@ -21,6 +20,8 @@ pub(super) struct Table {
     terminal: Terminal,
     verbose: bool,
     name: usize,
+    /// Width of an error with its bound.
+    with_bound: usize,
     detail: Detail,
 }
 
@@ -35,20 +36,20 @@ enum Detail {
 
 impl Detail {
     /// The columns between name and result.
-    fn columns(self) -> Vec<(&'static str, usize)> {
+    fn columns(self, with_bound: usize) -> Vec<(&'static str, usize)> {
         match self {
             Detail::Nothing => vec![],
-            Detail::Errors => vec![("forward", ERROR_ALONE), ("backward", ERROR_ALONE)],
-            Detail::ErrorsAndBounds => vec![("forward", WITH_BOUND), ("backward", WITH_BOUND)],
+            Detail::Errors => vec![("forward", ERROR), ("backward", ERROR)],
+            Detail::ErrorsAndBounds => vec![("forward", with_bound), ("backward", with_bound)],
             Detail::All => {
-                vec![CASES, ("forward", WITH_BOUND), ("backward", WITH_BOUND), ADDS, THREADS]
+                vec![CASES, ("forward", with_bound), ("backward", with_bound), ADDS, THREADS]
             }
         }
     }
 
     /// Characters from the end of the name to the end of the line.
-    fn width(self) -> usize {
-        self.columns().iter().chain([&RESULT]).map(|(_, width)| GAP + width).sum()
+    fn width(self, with_bound: usize) -> usize {
+        self.columns(with_bound).iter().chain([&RESULT]).map(|(_, width)| GAP + width).sum()
     }
 }
 
@@ -71,22 +72,25 @@ impl Table {
         chosen: &[(&'static str, Vec<Case>)],
         verbose: bool,
     ) -> Self {
+        let cases = || chosen.iter().flat_map(|(_, cases)| cases);
         let names = chosen.iter().map(|(op, _)| op.chars().count());
-        let cases = chosen.iter().flat_map(|(_, cases)| cases);
-        let case_names = cases.filter(|_| verbose).map(|case| 2 + case.name.chars().count());
+        let case_names = cases().filter(|_| verbose).map(|case| 2 + case.name.chars().count());
         let longest = names.chain(case_names).max().unwrap_or(0).max("op".len());
+        let bounds = cases().flat_map(|case| [case.tolerance.forward, case.tolerance.backward]);
+        let bound = bounds.map(|bound| short(bound).len()).max().unwrap_or(0);
+        let with_bound = ("1.2e-10".len() + 3 + bound).max(ERROR);
         let detail = [Detail::All, Detail::ErrorsAndBounds, Detail::Errors]
             .into_iter()
-            .find(|detail| detail.width() + longest.min(NAME_LEAST) <= terminal.width)
+            .find(|detail| detail.width(with_bound) + longest.min(NAME_LEAST) <= terminal.width)
             .unwrap_or(Detail::Nothing);
-        let room = terminal.width.saturating_sub(detail.width()).max(1);
-        Self { terminal, verbose, name: longest.min(room), detail }
+        let room = terminal.width.saturating_sub(detail.width(with_bound)).max(1);
+        Self { terminal, verbose, name: longest.min(room), with_bound, detail }
     }
 
     /// The headings.
     pub(super) fn write_head(&self, out: &mut impl Write) -> io::Result<()> {
         let mut line = fit("op", self.name);
-        for (heading, width) in self.detail.columns() {
+        for (heading, width) in self.detail.columns(self.with_bound) {
             line.extend([" ".repeat(GAP), format!("{heading:>width$}")]);
         }
         writeln!(out, "{}", self.terminal.bold(line.trim_end()))
@@ -140,7 +144,7 @@ impl Table {
             }
         };
         let mut text = fit(&line.name, self.name);
-        for (heading, width) in self.detail.columns() {
+        for (heading, width) in self.detail.columns(self.with_bound) {
             let cell = match heading {
                 "cases" => line.cases.clone(),
                 "forward" => error(line.forward),
