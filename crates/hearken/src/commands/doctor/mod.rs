@@ -121,8 +121,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let cases: usize = ops.iter().map(|report| report.cases.len()).sum();
         writeln!(
             out,
-            "\n{} ops, {cases} cases: {} ({seconds:.1} s)",
-            ops.len(),
+            "\n{}, {}: {} ({seconds:.1} s)",
+            plural(ops.len(), "op"),
+            plural(cases, "case"),
             terminal.green("all within their bounds")
         )?;
     }
@@ -170,7 +171,6 @@ fn write_machine(
     peak: &Peaks,
 ) -> io::Result<()> {
     let Peaks { one_thread: one, all_threads: all } = peak;
-    let plural = |n: usize, thing: &str| format!("{n} {thing}{}", if n == 1 { "" } else { "s" });
     let threads = plural(machine.threads, "thread");
     let lines = [
         ("cpu", format!("{}, {}", machine.cpu, plural(machine.cores, "core"))),
@@ -192,6 +192,10 @@ fn write_machine(
         writeln!(out, "{} {text}", terminal.bold(&format!("{name:9}")))?;
     }
     writeln!(out)
+}
+
+fn plural(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 fn verdict(failed: &[&str]) -> Result<(), Failure> {
