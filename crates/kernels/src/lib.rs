@@ -30,6 +30,7 @@ pub mod math;
 pub mod memory;
 pub mod norm;
 pub mod optimizer;
+pub mod peak;
 pub mod random;
 pub mod rope;
 pub mod scratch;
