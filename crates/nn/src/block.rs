@@ -28,7 +28,9 @@ impl Block {
     pub fn new(init: &Init, config: &DecoderConfig, index: usize) -> Self {
         let name = format!("blocks.{index}");
         let site = SITES_PER_BLOCK * (index as u64 + 1);
-        let norm = |which| Norm::new(init, &format!("{name}.{which}"), config.norm, config.width, config.bias);
+        let norm = |which| {
+            Norm::new(init, &format!("{name}.{which}"), config.norm, config.width, config.bias)
+        };
         Self {
             index,
             norm1: norm("norm1"),
@@ -42,7 +44,13 @@ impl Block {
     }
 
     /// (B, T, C) → (B, T, C)
-    pub fn forward(&self, x: Var, positions: &Positions, pass: &Pass, cache: Option<&mut Cache>) -> Var {
+    pub fn forward(
+        &self,
+        x: Var,
+        positions: &Positions,
+        pass: &Pass,
+        cache: Option<&mut Cache>,
+    ) -> Var {
         let site = SITES_PER_BLOCK * (self.index as u64 + 1);
         let attend = |x: &Var, cache| {
             let out = self.attention.forward(x, self.index, positions, pass, cache);

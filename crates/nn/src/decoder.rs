@@ -89,7 +89,13 @@ impl Decoder {
 
     /// The last hidden state, (B, T, C). `ids` are B sequences of equal length, one after the
     /// other; with a cache they continue what is in it.
-    pub fn hidden(&self, ids: &[u32], batch: usize, pass: &Pass, mut cache: Option<&mut Cache>) -> Var {
+    pub fn hidden(
+        &self,
+        ids: &[u32],
+        batch: usize,
+        pass: &Pass,
+        mut cache: Option<&mut Cache>,
+    ) -> Var {
         assert!(
             batch > 0 && ids.len() % batch == 0,
             "{} tokens are not {batch} sequences of equal length",
@@ -102,7 +108,8 @@ impl Decoder {
         let mut x = pass.dropout(x, self.config.dropout.embedding, 0);
         for block in &self.blocks {
             x = if self.checkpointing && cache.is_none() {
-                let (block, positions, pass) = (block.clone(), self.positions.clone(), pass.clone());
+                let (block, positions, pass) =
+                    (block.clone(), self.positions.clone(), pass.clone());
                 checkpoint(&[&x], move |x| block.forward(x[0].clone(), &positions, &pass, None))
             } else {
                 block.forward(x, &self.positions, pass, cache.as_deref_mut())
@@ -118,7 +125,14 @@ impl Decoder {
     }
 
     /// The loss of predicting `targets`, each the token after the one of `ids` at its place.
-    pub fn loss(&self, ids: &[u32], targets: &[u32], batch: usize, pass: &Pass, options: Options) -> Var {
+    pub fn loss(
+        &self,
+        ids: &[u32],
+        targets: &[u32],
+        batch: usize,
+        pass: &Pass,
+        options: Options,
+    ) -> Var {
         let hidden = self.hidden(ids, batch, pass, None); // (B, T, C)
         head_cross_entropy(&hidden, self.head().weight(), None, targets, options)
     }

@@ -1,12 +1,16 @@
 //! The parts of models. A layer owns its parameters and has one `forward`.
 
+mod attention;
 mod feed_forward;
 mod linear;
 mod norm;
+mod positions;
 
+pub use attention::Attention;
 pub use feed_forward::FeedForward;
 pub use linear::Linear;
 pub use norm::Norm;
+pub use positions::{Positions, ScoreBias};
 
 use hearken_tensor::ops::dropout::dropout;
 use hearken_tensor::rng::Key;

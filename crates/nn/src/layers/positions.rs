@@ -21,8 +21,15 @@ enum Kind {
     Sinusoidal(Tensor, Combine),
     Rope(RopeTable),
     Alibi,
-    T5 { table: Param, buckets: usize, max_distance: usize },
-    Relative { table: Param, max_distance: usize },
+    T5 {
+        table: Param,
+        buckets: usize,
+        max_distance: usize,
+    },
+    Relative {
+        table: Param,
+        max_distance: usize,
+    },
 }
 
 /// What positions add to the scores of attention.
@@ -50,6 +57,16 @@ pub enum ScoreBias {
     },
 }
 
+impl ScoreBias {
+    /// The parameter that is learned, if any.
+    pub fn learned(&self) -> Option<&Param> {
+        match self {
+            Self::None | Self::Alibi => None,
+            Self::T5 { table, .. } | Self::Relative { table, .. } => Some(table),
+        }
+    }
+}
+
 impl Positions {
     /// As configured.
     pub fn new(init: &Init, config: &DecoderConfig) -> Self {
@@ -61,7 +78,10 @@ impl Positions {
             PositionConfig::None {} => Kind::None,
             PositionConfig::Learned { combine } => {
                 let name = "position.weight";
-                Kind::Learned(init.matrix(name, config.context, width(combine), Role::Table), *combine)
+                Kind::Learned(
+                    init.matrix(name, config.context, width(combine), Role::Table),
+                    *combine,
+                )
             }
             PositionConfig::Sinusoidal { combine } => {
                 Kind::Sinusoidal(sinusoidal(config.context, width(combine)), *combine)
@@ -81,7 +101,12 @@ impl Positions {
                 max_distance: *max_distance,
             },
             PositionConfig::Relative { max_distance } => Kind::Relative {
-                table: init.matrix("position.weight", config.heads, 2 * max_distance + 1, Role::Table),
+                table: init.matrix(
+                    "position.weight",
+                    config.heads,
+                    2 * max_distance + 1,
+                    Role::Table,
+                ),
                 max_distance: *max_distance,
             },
         };
@@ -164,13 +189,16 @@ fn rope_scaling(scaling: RopeScaling) -> Scaling {
             attention: None,
             truncate: true,
         },
-        RopeScaling::Llama3 { factor, original_context, low_frequency_factor, high_frequency_factor } => {
-            Scaling::Llama3 {
-                factor: f64::from(factor),
-                trained: original_context,
-                low: f64::from(low_frequency_factor),
-                high: f64::from(high_frequency_factor),
-            }
-        }
+        RopeScaling::Llama3 {
+            factor,
+            original_context,
+            low_frequency_factor,
+            high_frequency_factor,
+        } => Scaling::Llama3 {
+            factor: f64::from(factor),
+            trained: original_context,
+            low: f64::from(low_frequency_factor),
+            high: f64::from(high_frequency_factor),
+        },
     }
 }

@@ -97,36 +97,48 @@ pub trait Scores: Sync {
     }
 }
 
-/// Rules chosen at run time, behind a reference.
-impl<M: Scores + ?Sized> Scores for &M {
-    #[inline(always)]
-    fn tile(
-        &self,
-        batch: usize,
-        head: usize,
-        queries: Range<usize>,
-        keys: Range<usize>,
-    ) -> Visibility {
-        (**self).tile(batch, head, queries, keys)
-    }
-    #[inline(always)]
-    fn apply(&self, at: Position, keys: Range<usize>, scores: &mut [f32]) {
-        (**self).apply(at, keys, scores);
-    }
-    fn gradient_len(&self) -> usize {
-        (**self).gradient_len()
-    }
-    fn partial_len(&self) -> usize {
-        (**self).partial_len()
-    }
-    #[inline(always)]
-    fn backward(&self, at: Position, keys: Range<usize>, dscores: &[f32], partial: &mut [f32]) {
-        (**self).backward(at, keys, dscores, partial);
-    }
-    fn collect(&self, batch: usize, head: usize, partial: &[f32], gradient: &mut [f32]) {
-        (**self).collect(batch, head, partial, gradient);
-    }
+/// Rules chosen at run time, behind a pointer.
+macro_rules! behind {
+    ($pointer:ty) => {
+        impl<M: Scores + ?Sized> Scores for $pointer {
+            #[inline(always)]
+            fn tile(
+                &self,
+                batch: usize,
+                head: usize,
+                queries: Range<usize>,
+                keys: Range<usize>,
+            ) -> Visibility {
+                (**self).tile(batch, head, queries, keys)
+            }
+            #[inline(always)]
+            fn apply(&self, at: Position, keys: Range<usize>, scores: &mut [f32]) {
+                (**self).apply(at, keys, scores);
+            }
+            fn gradient_len(&self) -> usize {
+                (**self).gradient_len()
+            }
+            fn partial_len(&self) -> usize {
+                (**self).partial_len()
+            }
+            #[inline(always)]
+            fn backward(
+                &self,
+                at: Position,
+                keys: Range<usize>,
+                dscores: &[f32],
+                partial: &mut [f32],
+            ) {
+                (**self).backward(at, keys, dscores, partial);
+            }
+            fn collect(&self, batch: usize, head: usize, partial: &[f32], gradient: &mut [f32]) {
+                (**self).collect(batch, head, partial, gradient);
+            }
+        }
+    };
 }
+behind!(&M);
+behind!(Box<M>);
 
 /// S − T: the place of the first query among the keys, where queries are the last tokens of
 /// those that the keys stand for.

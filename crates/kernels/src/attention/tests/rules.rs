@@ -126,7 +126,7 @@ fn compositions() {
         let rule = And(And(causal(), Alibi::new(4, t, s)), Padding::new(lengths.clone()));
         case.prove("causal + alibi + padding", &rule, nothing);
         let sparse =
-            Or::new(Window::causal(8, t, s), Or::new(Strided::new(16, t, s), Global::new(2)));
+            Or::new(Window::causal(8, t, s), Or::new(Strided::new(16, t, s), Global::new(2, t, s)));
         case.prove("sparse", &And(causal(), sparse), nothing);
         // Two learned rules: gradients one after the other.
         let (near, table) = (samples(4 * 7, 1.0, 11), samples(8 * 4, 1.0, 12));
