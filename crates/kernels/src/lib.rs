@@ -18,6 +18,7 @@
 #![allow(unsafe_code)]
 
 pub mod activation;
+pub mod attention;
 pub mod convert;
 pub mod cross_entropy;
 pub mod elementwise;
