@@ -137,8 +137,8 @@ impl Decoder {
         head_cross_entropy(&hidden, self.head().weight(), None, targets, options)
     }
 
-    /// The loss of every target by itself, without gradients; 0 where it is ignored.
-    pub fn token_losses(&self, ids: &[u32], targets: &[u32], batch: usize) -> Vec<f32> {
+    /// The loss of every target by itself (N), without gradients; 0 where it is ignored.
+    pub fn token_losses(&self, ids: &[u32], targets: &[u32], batch: usize) -> Tensor {
         no_grad(|| {
             let hidden = self.hidden(ids, batch, &Pass::evaluate(), None);
             token_losses(hidden.value(), self.head().weight(), None, targets)

@@ -14,3 +14,4 @@ pub mod layers;
 pub mod parse;
 pub mod plan;
 pub mod presets;
+pub mod variants;

@@ -3,8 +3,9 @@
 
 use crate::config::{Combine, DecoderConfig, PositionConfig, RopeScaling};
 use crate::init::{Init, Role};
+use hearken_kernels::rope::Pairing;
 use hearken_tensor::positions::sinusoidal;
-use hearken_tensor::rope_table::{Pairing, RopeTable, Scaling};
+use hearken_tensor::rope_table::{RopeTable, Scaling};
 use hearken_tensor::{Param, Tensor, Var, ops};
 
 /// The positions of a model, shared by its layers.

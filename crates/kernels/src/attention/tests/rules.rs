@@ -42,7 +42,7 @@ fn masks() {
         case.prove("window", &Window::causal(10, t, s), nothing);
         case.prove("symmetric window", &Window::symmetric(10, t, s), nothing);
         case.prove("strided", &Strided::new(9, t, s), nothing);
-        case.prove("global", &Global::new(3), nothing);
+        case.prove("global", &Global::new(3, t, s), nothing);
         for (b, h) in [(1, 1), (2, 1), (1, 4), (2, 4)] {
             let mask: Vec<bool> = samples(b * h * t * s, 1.0, 5).iter().map(|&x| x > 0.3).collect();
             case.prove("mask", &Mask::new(mask, [b, h, t, s]), nothing);
