@@ -1,8 +1,8 @@
 //! One small vector trait, and the loops over slices that are written with it.
 //!
-//! A kernel is an `#[inline(always)]` function generic over [`Simd`]; [`dispatch!`] makes the
+//! A kernel is an `#[inline(always)]` function generic over [`Simd`]; [`dispatch!`](crate::dispatch) makes the
 //! public function that picks the instruction set at run time. Inside, a loop runs over
-//! [`Span`]s with [`each_span!`]: whole vectors, then one shorter span at the end.
+//! [`Span`]s with [`each_span!`](crate::each_span): whole vectors, then one shorter span at the end.
 //!
 //! ```
 //! use hearken_kernels::simd::{Simd, Span};
