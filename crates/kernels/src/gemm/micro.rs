@@ -201,9 +201,10 @@ fn prefetch(p: *const f32) {
     let _ = p;
 }
 
-/// Implements [`Tile::tile`] as a choice among the sizes `R × W` that are compiled.
+/// Implements [`Tile::tile`] as a choice among the compiled sizes: every number of vectors in the
+/// first list with every number of rows in the second.
 macro_rules! tiles {
-    (($($feature:literal)?), $set:ty, $($rows:literal)+) => {
+    ($set:ty, ($($feature:literal)?), $($vectors:literal)+, $rows:tt) => {
         unsafe fn tile(
             self,
             size: (usize, usize),
@@ -214,9 +215,7 @@ macro_rules! tiles {
             out_stride: usize,
             write: Write,
         ) {
-            // A function of its own, so that the sizes are compiled once for each set. Where a
-            // tile is one vector wide, both columns of the table are the same.
-            #[allow(unreachable_patterns)]
+            // A function of its own, so that the sizes are compiled once for each set.
             $(#[target_feature(enable = $feature)])?
             unsafe fn choose(
                 s: $set,
@@ -228,21 +227,25 @@ macro_rules! tiles {
                 out_stride: usize,
                 write: Write,
             ) {
-                const W: usize = <$set as Tile>::VECTORS;
-                // SAFETY: passed on from the caller of `tile`; the size is the one asked for.
-                unsafe {
-                    match (rows, columns.div_ceil(<$set>::LANES)) {
-                        $(($rows, W) => tile_of::<_, $rows, W>(
-                            s, columns, depth, a, b, out, out_stride, write),)+
-                        $(($rows, 1) => tile_of::<_, $rows, 1>(
-                            s, columns, depth, a, b, out, out_stride, write),)+
-                        _ => unreachable!("a tile of {rows}×{columns}"),
-                    }
+                match columns.div_ceil(<$set>::LANES) {
+                    $($vectors => tiles!(@ rows $vectors $rows
+                        (s, columns, depth, a, b, out, out_stride, write)),)+
+                    _ => unreachable!("a tile of {rows}×{columns}"),
                 }
             }
             // SAFETY: the contract is the same, and the token shows that the CPU has the set.
             unsafe { choose(self, size, depth, a, b, out, out_stride, write) }
         }
+    };
+    (@ $chosen:ident $vectors:literal ($($rows:literal)+) $arguments:tt) => {
+        match $chosen {
+            // SAFETY: passed on from the caller of `tile`; the size is the one asked for.
+            $($rows => unsafe { tiles!(@ call $rows $vectors $arguments) },)+
+            rows => unreachable!("a tile of {rows} rows"),
+        }
+    };
+    (@ call $rows:literal $vectors:literal ($($argument:ident),+)) => {
+        tile_of::<_, $rows, $vectors>($($argument),+)
     };
 }
 
@@ -250,7 +253,7 @@ impl Tile for crate::simd::Portable {
     // 4 × 8 sums are eight of the sixteen 4-lane registers of the x86-64 baseline.
     const ROWS: usize = 4;
     const VECTORS: usize = 1;
-    tiles!((), crate::simd::Portable, 1 2 3 4);
+    tiles!(crate::simd::Portable, (), 1, (1 2 3 4));
 
     #[inline(always)]
     fn transpose(self, block: &mut [Self::V; 16]) {
@@ -274,7 +277,7 @@ mod x86 {
         // 6 × 2 sums, 2 vectors of B and 1 broadcast are 15 of 16 registers.
         const ROWS: usize = 6;
         const VECTORS: usize = 2;
-        tiles!(("avx2,fma,f16c"), Avx2, 1 2 3 4 5 6);
+        tiles!(Avx2, ("avx2,fma,f16c"), 1 2, (1 2 3 4 5 6));
 
         #[inline(always)]
         fn transpose(self, block: &mut [__m256; 16]) {
@@ -309,11 +312,11 @@ mod x86 {
     }
 
     impl Tile for Avx512 {
-        // 14 × 2 sums, 2 vectors of B and 1 broadcast are 31 of 32 registers.
-        const ROWS: usize = 14;
-        const VECTORS: usize = 2;
-        tiles!(("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"), Avx512,
-            1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+        // 8 × 3 sums, 3 vectors of B and 1 broadcast are 28 of 32 registers.
+        const ROWS: usize = 8;
+        const VECTORS: usize = 3;
+        tiles!(Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),
+            1 2 3, (1 2 3 4 5 6 7 8));
 
         #[inline(always)]
         fn transpose(self, block: &mut [__m512; 16]) {
