@@ -25,12 +25,24 @@ macro_rules! ops {
 }
 
 ops! {
+    activations,
     add,
+    concat,
+    cross_entropy,
     dropout,
+    gated,
+    head_cross_entropy,
+    layer_norm,
     linear,
+    matmul,
     mean,
     mse,
     mul,
+    rms_norm,
+    scale,
+    slice,
+    sub,
+    transpose,
 }
 
 #[cfg(test)]
