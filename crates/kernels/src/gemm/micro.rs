@@ -303,10 +303,11 @@ impl Tile for crate::simd::Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Tile for crate::simd::Avx512 {
-    // 9 × 3 sums, 3 vectors of B and 1 broadcast are 31 of 32 registers. 14 × 2 would need as
-    // many, but 16 loads for 28 multiply-adds instead of 12 for 27: the load ports then limit it.
-    const ROWS: usize = 9;
-    const VECTORS: usize = 3;
+    // 6 × 4 sums, 4 vectors of B and 1 broadcast are 29 of 32 registers. 14 × 2 would use 31, but
+    // needs 16 loads for 28 multiply-adds instead of 10 for 24: the load ports then limit it.
+    // Widths of models are multiples of 64.
+    const ROWS: usize = 6;
+    const VECTORS: usize = 4;
     tiles!(crate::simd::Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),
-        1 2 3, (1 2 3 4 5 6 7 8 9));
+        1 2 3 4, (1 2 3 4 5 6));
 }

@@ -106,8 +106,10 @@ mod x86 {
             unsafe {
                 // An insertion from memory needs no shuffle unit, which `transpose` is bound by.
                 let mut lanes = [_mm512_setzero_ps(); 16]; // [4 · group + r]
-                for group in 0..4 {
-                    for r in 0..4 {
+                // Rows outside: the four pieces of a line are read while it is sure to be in the
+                // first-level cache, where rows a multiple of 4 KiB apart compete for one set.
+                for r in 0..4 {
+                    for group in 0..4 {
                         let at = |row: usize| _mm_loadu_ps(p.add(row * stride + 4 * group));
                         let v = _mm512_castps128_ps512(at(r));
                         let v = _mm512_insertf32x4::<1>(v, at(r + 4));
