@@ -83,11 +83,16 @@ impl HalfTensor {
     /// Widened to f32, exactly.
     pub fn widen(&self) -> Tensor {
         let mut value = Tensor::unset(self.shape);
-        match self.storage {
-            Storage::F16 => convert::f16_to_f32(&self.bits, value.data_mut()),
-            _ => convert::bf16_to_f32(&self.bits, value.data_mut()),
-        }
+        self.widen_range(0..self.shape.len(), value.data_mut());
         value
+    }
+
+    /// The elements of `range`, counted row by row, widened into `out`.
+    pub fn widen_range(&self, range: std::ops::Range<usize>, out: &mut [f32]) {
+        match self.storage {
+            Storage::F16 => convert::f16_to_f32(&self.bits[range], out),
+            _ => convert::bf16_to_f32(&self.bits[range], out),
+        }
     }
 
     fn data(&self) -> Data<'_> {

@@ -30,6 +30,7 @@ ops! {
     concat,
     cross_entropy,
     dropout,
+    embedding,
     gated,
     head_cross_entropy,
     layer_norm,
@@ -39,8 +40,10 @@ ops! {
     mse,
     mul,
     rms_norm,
+    rope,
     scale,
     slice,
+    softmax,
     sub,
     transpose,
 }
