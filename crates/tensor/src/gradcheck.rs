@@ -64,6 +64,10 @@ pub struct Outcome {
     pub forward: f64,
     /// Error of the gradient of each input, by name.
     pub backward: Vec<(&'static str, f64)>,
+    /// Is a gradient added to what was there?
+    pub accumulates: bool,
+    /// Are the bits the same on 1, 2, 3 and 4 threads?
+    pub same_bits: bool,
     /// What is wrong, in words; empty if all is well.
     pub faults: Vec<String>,
 }
@@ -196,7 +200,13 @@ impl Case {
         let mut faults = Vec::new();
         if want.shape != value.shape() {
             faults.push(format!("shape is {}, the reference's is {}", value.shape(), want.shape));
-            return Outcome { forward: f64::INFINITY, backward: Vec::new(), faults };
+            return Outcome {
+                forward: f64::INFINITY,
+                backward: Vec::new(),
+                accumulates: false,
+                same_bits: false,
+                faults,
+            };
         }
         let forward = error(value.data(), &want.data);
         self.judge(&mut faults, "forward", forward, self.tolerance.forward);
@@ -207,9 +217,13 @@ impl Case {
             self.judge(&mut faults, &format!("gradient of {name}"), error, self.tolerance.backward);
             backward.push((*name, error));
         }
+        let so_far = faults.len();
         self.check_accumulation(&gradients, &mut faults);
+        let accumulates = faults.len() == so_far;
+        let so_far = faults.len();
         self.check_threads(&value, &gradients, &mut faults);
-        Outcome { forward, backward, faults }
+        let same_bits = faults.len() == so_far;
+        Outcome { forward, backward, accumulates, same_bits, faults }
     }
 
     fn judge(&self, faults: &mut Vec<String>, what: &str, error: f64, bound: f64) {
