@@ -11,7 +11,8 @@ use std::path::PathBuf;
 struct Temporary(PathBuf);
 impl Temporary {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("hearken-formats-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("hearken-formats-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }

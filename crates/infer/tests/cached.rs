@@ -8,7 +8,13 @@ use hearken_nn::decoder::Decoder;
 use hearken_nn::variants;
 
 fn request(cache: Option<CacheKind>, most_tokens: usize) -> Request {
-    Request { prompt: vec![1, 2, 3], sampling: Sampling::greedy(), most_tokens, ends: vec![], cache }
+    Request {
+        prompt: vec![1, 2, 3],
+        sampling: Sampling::greedy(),
+        most_tokens,
+        ends: vec![],
+        cache,
+    }
 }
 
 #[test]
@@ -47,7 +53,8 @@ fn writing_stops_where_it_should() {
 #[test]
 fn bad_prompts_are_errors() {
     let model = Decoder::new(variants::base(), 5);
-    let with = |prompt| generate(&model, &Request { prompt, ..request(None, 1) }, |_| Flow::Continue);
+    let with =
+        |prompt| generate(&model, &Request { prompt, ..request(None, 1) }, |_| Flow::Continue);
     assert_eq!(with(vec![]).unwrap_err(), PromptError::Empty);
     assert!(matches!(with(vec![13]).unwrap_err(), PromptError::Unknown { id: 13, .. }));
 }

@@ -97,6 +97,7 @@ impl Tensor {
     }
 }
 
+/// The numbers, for kernels that take any memory.
 impl AsRef<[f32]> for Tensor {
     fn as_ref(&self) -> &[f32] {
         self.data()
