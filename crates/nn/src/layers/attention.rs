@@ -10,7 +10,7 @@ use hearken_kernels::attention::scores::{
     Alibi, And, Buckets, Causal, Global, Or, Relative, Strided, T5, Window,
 };
 use hearken_kernels::attention::{Rows, Scores};
-use hearken_tensor::ops::attention::{Spec, attention_packed};
+use hearken_tensor::ops::attention::{Attend, attention_packed};
 use hearken_tensor::{Param, Tensor, Var};
 
 /// Causal self-attention with H query heads and K key/value heads.
@@ -82,27 +82,15 @@ impl Attention {
 
     fn whole(&self, packed: &Var, layer: usize, bias: &ScoreBias, pass: &Pass) -> Var {
         let [_, tokens, _] = packed.value().dims();
-        let spec = Spec {
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            scale: None,
-            dropout: pass.key(self.dropout, self.site).map(|key| (self.dropout, key)),
-        };
         pass.note(|| format!("blocks.{layer}.attention.packed"), || packed.value().clone());
-        // The usual rules are compiled into the kernel; the others are called through a pointer.
-        match (self.pattern, bias) {
-            (AttentionConfig::Full {}, ScoreBias::None) => {
-                attention_packed(packed, spec, Causal::new(tokens, tokens), None)
-            }
-            (AttentionConfig::Window { size }, ScoreBias::None) => {
-                attention_packed(packed, spec, Window::causal(size, tokens, tokens), None)
-            }
-            _ => {
-                let learned = bias.learned().map(Param::var);
-                let rule = self.rule(bias, tokens, tokens);
-                attention_packed(packed, spec, rule, learned.as_ref())
-            }
+        let mut attend =
+            Attend::new(self.heads).kv_heads(self.kv_heads).rule(self.rule(bias, tokens, tokens));
+        if let Some(key) = pass.key(self.dropout, self.site) {
+            attend = attend.dropout(self.dropout, key);
         }
+        let learned = bias.learned().map(Param::var);
+        let learned: Vec<&Var> = learned.iter().collect();
+        attention_packed(packed, &learned, &attend)
     }
 
     fn cached(&self, packed: &Tensor, layer: usize, bias: &ScoreBias, cache: &mut Cache) -> Tensor {
