@@ -7,8 +7,10 @@
 //! - Dimensions of length 1 work.
 //! - NaN in gives NaN out, infinity gives a defined result, and neither panics or hangs.
 
+use hearken_kernels::attention::scores::Causal;
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::ops::activations::gelu;
+use hearken_tensor::ops::attention::{Attend, attention, attention_packed};
 use hearken_tensor::ops::concat::concat;
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
 use hearken_tensor::ops::dropout::dropout;
@@ -40,6 +42,11 @@ fn ones(shape: &[usize]) -> Var {
 
 fn table(width: usize, positions: usize) -> RopeTable {
     RopeTable::new(width, width, 1e4, Scaling::None, Pairing::Halves, positions)
+}
+
+fn attend(shapes: [&[usize]; 3], how: Attend) -> Var {
+    let [q, k, v] = shapes.map(ones);
+    attention(&q, &k, &v, &[], &how)
 }
 
 /// An operation, a call of it that does not fit, and what the panic must say.
@@ -132,6 +139,21 @@ fn misfits() -> Vec<Misfit> {
         misfit("rope", || rope(ones(&[1, 2, 8]), &table(8, 4), 1, 3), &["up to 5", "of 4"]),
         misfit("rope", || rope_at(ones(&[1, 2, 8]), &table(8, 4), 1, &[0]), &["(1, 2, 8)", "(1)"]),
         misfit("dropout", || dropout(ones(&[2]), 1.5, KEY), &["1.5"]),
+        misfit(
+            "attention",
+            || attend([&[2, 3, 8], &[2, 5, 4], &[2, 5, 8]], Attend::new(2)),
+            &["(2, 3, 8)", "(2, 5, 4)"],
+        ),
+        misfit(
+            "attention",
+            || attend([&[2, 3, 8], &[2, 5, 8], &[2, 4, 8]], Attend::new(2)),
+            &["(2, 5, 8)", "(2, 4, 8)"],
+        ),
+        misfit(
+            "attention",
+            || attention_packed(&ones(&[2, 3, 8]), &[], &Attend::new(2)),
+            &["(2, 3, 8)", "6 heads"],
+        ),
     ]
 }
 
@@ -220,6 +242,16 @@ fn with_dimension(n: usize) -> Vec<(&'static str, Vec<Var>, Var, Vec<usize>)> {
     run("rope", &[&[2, n, 8]], &turn, &[2, n, 8]);
     let still = RopeTable::new(4, 0, 1e4, none, Pairing::Neighbours, 9); // nothing turns
     run("rope", &[&[2, n, 8]], &|v| rope(v[0].clone(), &still, 2, 0), &[2, n, 8]);
+    let causal = |t, s| Attend::new(2).rule(Causal::new(t, s));
+    let apart = |v: &[Var], how: &Attend| attention(&v[0], &v[1], &v[2], &[], how);
+    let (q, k) = (&[2, 3, 8], &[2, n, 8]);
+    run("attention", &[q, k, k], &|v| apart(v, &Attend::new(2)), q); // keys
+    run("attention", &[q, k, k], &|v| apart(v, &causal(3, n)), q);
+    run("attention", &[k, q, q], &|v| apart(v, &causal(n, 3)), k); // queries
+    let batch = &[n, 3, 8];
+    run("attention", &[batch, batch, batch], &|v| apart(v, &Attend::new(2)), batch);
+    let packed = |v: &[Var]| attention_packed(&v[0], &[], &causal(n, n));
+    run("attention", &[&[2, n, 24]], &packed, &[2, n, 8]);
     if n > 0 {
         run("mse", &[&[n, 3], &[n, 3]], &|v| mse(&v[0], &v[1]), &[]);
     }
