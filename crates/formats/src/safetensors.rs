@@ -57,7 +57,7 @@ pub fn read(path: &Path) -> Result<Tensors, FormatError> {
 }
 
 fn fill(data: &mut impl Read, dtype: &str, out: &mut [f32]) -> std::io::Result<()> {
-    let mut bytes = [0; 1 << 16];
+    let mut bytes = vec![0; 1 << 16];
     let size = if dtype == "F32" { 4 } else { 2 };
     for out in out.chunks_mut(bytes.len() / size) {
         let bytes = &mut bytes[..out.len() * size];

@@ -46,7 +46,7 @@ impl Block {
     /// (B, T, C) → (B, T, C)
     pub fn forward(
         &self,
-        x: Var,
+        x: &Var,
         positions: &Positions,
         pass: &Pass,
         cache: Option<&mut Cache>,
@@ -59,11 +59,11 @@ impl Block {
         let feed = |x: &Var| self.branch(self.feed_forward.forward(x, pass), pass, site + 3);
         match self.placement {
             Placement::Pre => {
-                let x = &x + attend(&self.norm1.forward(&x), cache);
+                let x = x + attend(&self.norm1.forward(x), cache);
                 &x + feed(&self.norm2.forward(&x))
             }
             Placement::Post => {
-                let x = self.norm1.forward(&(&x + attend(&x, cache)));
+                let x = self.norm1.forward(&(x + attend(x, cache)));
                 self.norm2.forward(&(&x + feed(&x)))
             }
         }

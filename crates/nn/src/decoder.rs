@@ -97,7 +97,7 @@ impl Decoder {
         mut cache: Option<&mut Cache>,
     ) -> Var {
         assert!(
-            batch > 0 && ids.len() % batch == 0,
+            batch > 0 && ids.len().is_multiple_of(batch),
             "{} tokens are not {batch} sequences of equal length",
             ids.len()
         );
@@ -110,9 +110,9 @@ impl Decoder {
             x = if self.checkpointing && cache.is_none() {
                 let (block, positions, pass) =
                     (block.clone(), self.positions.clone(), pass.clone());
-                checkpoint(&[&x], move |x| block.forward(x[0].clone(), &positions, &pass, None))
+                checkpoint(&[&x], move |x| block.forward(&x[0], &positions, &pass, None))
             } else {
-                block.forward(x, &self.positions, pass, cache.as_deref_mut())
+                block.forward(&x, &self.positions, pass, cache.as_deref_mut())
             };
         }
         if let Some(cache) = cache {

@@ -69,17 +69,13 @@ impl Plan {
         let (width, layers, heads) = (n(c.width), n(c.layers), n(c.heads));
         let (kv, head_width, wide) =
             (n(c.kv_heads()), n(c.head_width()), n(c.feed_forward_width()));
-        let position_width = |combine: &Combine| match combine {
-            Combine::Add => width,
-            Combine::Concatenate { width } => n(*width),
-        };
         let beside = match &c.position {
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
             | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } } => n(*width),
             _ => 0,
         };
         let position = match &c.position {
-            PositionConfig::Learned { combine } => n(c.context) * position_width(combine),
+            PositionConfig::Learned { combine } => n(c.context) * n(c.position_width(*combine)),
             PositionConfig::T5 { buckets, .. } => n(*buckets) * heads,
             PositionConfig::Relative { max_distance } => (2 * n(*max_distance) + 1) * heads,
             _ => 0,

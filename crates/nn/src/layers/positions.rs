@@ -71,22 +71,19 @@ impl ScoreBias {
 impl Positions {
     /// As configured.
     pub fn new(init: &Init, config: &DecoderConfig) -> Self {
-        let width = |combine: &Combine| match combine {
-            Combine::Add => config.width,
-            Combine::Concatenate { width } => *width,
-        };
         let kind = match &config.position {
             PositionConfig::None {} => Kind::None,
             PositionConfig::Learned { combine } => {
                 let name = "position.weight";
                 Kind::Learned(
-                    init.matrix(name, config.context, width(combine), Role::Table),
+                    init.matrix(name, config.context, config.position_width(*combine), Role::Table),
                     *combine,
                 )
             }
-            PositionConfig::Sinusoidal { combine } => {
-                Kind::Sinusoidal(sinusoidal(config.context, width(combine)), *combine)
-            }
+            PositionConfig::Sinusoidal { combine } => Kind::Sinusoidal(
+                sinusoidal(config.context, config.position_width(*combine)),
+                *combine,
+            ),
             PositionConfig::Rope { base, share, scaling } => Kind::Rope(RopeTable::new(
                 config.head_width(),
                 config.rotated_width(*share),
