@@ -19,14 +19,20 @@
 
 pub mod activation;
 pub mod convert;
+pub mod cross_entropy;
 pub mod elementwise;
+pub mod embedding;
 pub mod gemm;
 pub mod isa;
 pub mod math;
 pub mod memory;
+pub mod norm;
+pub mod optimizer;
 pub mod random;
+pub mod rope;
 pub mod scratch;
 pub mod simd;
+pub mod softmax;
 #[cfg(test)]
 mod testing;
 pub mod threads;

@@ -27,8 +27,10 @@ pub mod half;
 pub mod ops;
 pub mod param;
 pub mod pool;
+pub mod positions;
 pub mod reference;
 pub mod rng;
+pub mod rope_table;
 mod shape;
 mod tensor;
 
@@ -37,5 +39,6 @@ pub use graph::{Backward, Gradients, Var, no_grad};
 pub use half::{HalfTensor, Saved, Storage, Weight, with_storage};
 pub use hearken_kernels::Write;
 pub use param::Param;
+pub use rope_table::RopeTable;
 pub use shape::Shape;
 pub use tensor::Tensor;

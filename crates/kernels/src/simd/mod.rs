@@ -32,6 +32,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+pub(crate) mod reduce;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
@@ -112,6 +113,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// The sum of all lanes, in a fixed order.
     fn sum(self, a: Self::V) -> f32;
+    /// Lanes 0 and 1 exchanged, 2 and 3, and so on.
+    fn swap_pairs(self, a: Self::V) -> Self::V;
     /// The largest lane.
     fn largest(self, a: Self::V) -> f32;
 

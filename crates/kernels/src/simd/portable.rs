@@ -116,6 +116,10 @@ impl Simd for Portable {
         (four[0] + four[2]) + (four[1] + four[3])
     }
     #[inline(always)]
+    fn swap_pairs(self, a: F) -> F {
+        std::array::from_fn(|i| a[i ^ 1])
+    }
+    #[inline(always)]
     fn largest(self, a: F) -> f32 {
         a.into_iter().fold(f32::NEG_INFINITY, |m, x| if x > m { x } else { m })
     }

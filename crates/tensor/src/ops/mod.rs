@@ -26,11 +26,15 @@ macro_rules! ops {
 
 ops! {
     add,
+    cross_entropy,
     dropout,
+    head_cross_entropy,
+    layer_norm,
     linear,
     mean,
     mse,
     mul,
+    rms_norm,
 }
 
 #[cfg(test)]
