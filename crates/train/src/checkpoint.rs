@@ -152,7 +152,9 @@ impl Checkpoints {
         let mut sums = String::new();
         for name in list(directory)? {
             let path = directory.join(&name);
-            File::open(&path).and_then(|file| file.sync_all()).map_err(Error::io("write", &path))?;
+            File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(Error::io("write", &path))?;
             sums.push_str(&format!("{}  {name}\n", files::checksum(&path)?));
         }
         let path = directory.join(SUMS);

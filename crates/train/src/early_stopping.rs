@@ -58,7 +58,12 @@ pub struct Evaluations {
 
 impl Evaluations {
     /// Takes note of a loss; gives whether it is the lowest so far. A NaN never is.
-    pub fn record(&mut self, step: u64, val_loss: f64, config: Option<EarlyStoppingConfig>) -> bool {
+    pub fn record(
+        &mut self,
+        step: u64,
+        val_loss: f64,
+        config: Option<EarlyStoppingConfig>,
+    ) -> bool {
         let least = config.map_or(0.0, |config| config.least_improvement);
         let is_best = val_loss < self.best.map_or(f64::INFINITY, |best| best.val_loss);
         if is_best {

@@ -37,4 +37,4 @@ pub use optimizer::{DecayRule, Optimizer, OptimizerConfig, Role};
 pub use run_dir::RunDirectory;
 pub use schedule::ScheduleConfig;
 pub use task::{Evaluation, LayerAttention, MicroLoss, Moment, Observation, Task};
-pub use trainer::{Outcome, Setup, Start, Summary, train};
+pub use trainer::{Outcome, Setup, Summary, train};

@@ -5,6 +5,7 @@
 //! resumed the files are cut back to the checkpoint's step, so that in the end they hold what an
 //! uninterrupted run would have written, timings aside.
 
+use crate::diagnose::Kind;
 use crate::error::Error;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -42,20 +43,22 @@ pub enum Entry {
         /// Names of the groups of parameters.
         layers: Vec<String>,
         /// Norm of each one's gradient, before clipping.
-        gradient_norm: Vec<f64>,
+        gradient_norm: Vec<Option<f64>>,
         /// ‖Δθ‖/‖θ‖ of each.
-        update_ratio: Vec<f64>,
+        update_ratio: Vec<Option<f64>>,
         /// Names of the layers with attention.
         #[serde(default)]
         attention_layers: Vec<String>,
         /// Mean entropy of each one's heads, in nats.
         #[serde(default)]
-        attention_entropy: Vec<f64>,
+        attention_entropy: Vec<Option<f64>>,
     },
     /// Something looked wrong.
     Warning {
         /// Steps done.
         step: u64,
+        /// What kind.
+        about: Kind,
         /// What.
         message: String,
         /// What to change.
@@ -145,6 +148,11 @@ fn read_until<T: Dated>(file: &mut File, step: u64) -> std::io::Result<(Vec<T>, 
 /// A number as JSON has it: `None` if it is not finite.
 pub fn finite(x: f64) -> Option<f64> {
     x.is_finite().then_some(x)
+}
+
+/// Numbers as JSON has them.
+pub fn all_finite(x: &[f64]) -> Vec<Option<f64>> {
+    x.iter().copied().map(finite).collect()
 }
 
 #[cfg(test)]

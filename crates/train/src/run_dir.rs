@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 /// An open run directory. While it lives, no other process can open it.
 pub struct RunDirectory {
     path: PathBuf,
+    /// Was it there before?
+    resumed: bool,
     /// The lock goes with the process, however it ends.
     _lock: File,
 }
@@ -31,7 +33,7 @@ impl RunDirectory {
             return Err(Error::Exists { path: path.to_owned() });
         }
         fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
-        Self::lock(path)
+        Self::lock(path, false)
     }
 
     /// Opens a run directory to continue it.
@@ -40,7 +42,7 @@ impl RunDirectory {
             return Err(Error::NothingToResume { path: path.to_owned() });
         }
         fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
-        Self::lock(path)
+        Self::lock(path, true)
     }
 
     /// Has a run begun in `path`?
@@ -57,7 +59,7 @@ impl RunDirectory {
         files::read_text(&path.join("config.toml"), MOST)
     }
 
-    fn lock(path: &Path) -> Result<Self, Error> {
+    fn lock(path: &Path, resumed: bool) -> Result<Self, Error> {
         let name = path.join("lock");
         let mut lock = File::options()
             .read(true)
@@ -81,12 +83,17 @@ impl RunDirectory {
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "process {}", std::process::id()))
             .map_err(Error::io("write", &name))?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), resumed, _lock: lock })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Is an earlier run continued?
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
     }
 
     /// Where checkpoints are.

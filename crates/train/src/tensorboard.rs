@@ -125,7 +125,9 @@ fn masked(crc: u32) -> u32 {
 
 /// CRC-32C (Castagnoli), bit by bit from a table of bytes.
 fn crc32c(data: &[u8]) -> u32 {
-    !data.iter().fold(!0, |crc, byte| CRC_TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ crc >> 8)
+    !data
+        .iter()
+        .fold(!0, |crc, byte| CRC_TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ crc >> 8)
 }
 
 /// The remainder of each byte. 0x82f63b78 is the polynomial 0x1edc6f41, bits reversed.

@@ -17,6 +17,9 @@ pub enum OptimizerConfig {
         /// Looks one step ahead.
         #[serde(default)]
         nesterov: bool,
+        /// m ← μm + (1−μ)g in the place of μm + g: an average of gradients, not their sum.
+        #[serde(default)]
+        averaged: bool,
         /// λ in g + λθ.
         #[serde(default)]
         l2: f64,
@@ -207,7 +210,7 @@ impl OptimizerConfig {
         let mut shares = Vec::new(); // must be in [0, 1)
         let mut not_negative = Vec::new();
         match *self {
-            Self::Sgd { momentum, l2, nesterov } => {
+            Self::Sgd { momentum, l2, nesterov, .. } => {
                 shares.push(("momentum", momentum));
                 not_negative.push(("l2", l2));
                 if nesterov && momentum == 0.0 {

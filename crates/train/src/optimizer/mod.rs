@@ -18,11 +18,11 @@
 
 mod config;
 mod muon;
-mod rules;
 
 pub use config::{Beta2Warmup, DecayRule, MuonAdjust, OptimizerConfig, Role};
 pub use muon::orthogonalize;
 
+use hearken_kernels::optimizer::{self as kernels, Decay};
 use hearken_tensor::{Param, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -94,21 +94,21 @@ impl Optimizer {
             OptimizerConfig::Muon { beta1, beta2, .. } => (beta1, beta2),
             OptimizerConfig::Sgd { .. } | OptimizerConfig::Lion { .. } => (0.0, 0.0),
         };
-        self.counters.beta1_product *= beta1;
-        self.counters.beta2_product *= beta2;
-        let moments = rules::Adam {
-            lr,
-            beta1,
-            beta2,
-            eps: 0.0,
-            bias1: 1.0 - self.counters.beta1_product,
-            bias2: 1.0 - self.counters.beta2_product,
-            l2: 0.0,
+        // Of the betas as the kernel has them, so that the corrections fit its moments.
+        self.counters.beta1_product *= f64::from(beta1 as f32);
+        self.counters.beta2_product *= f64::from(beta2 as f32);
+        let adam = kernels::Adam {
+            learning_rate: lr as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            epsilon: 0.0,
             weight_decay: 0.0,
-            factor,
+            decay: Decay::Decoupled,
+            correction1: 1.0 - self.counters.beta1_product,
+            correction2: 1.0 - self.counters.beta2_product,
         };
         for slot in &mut self.slots {
-            slot.step(&self.config, lr, factor, moments);
+            slot.step(&self.config, lr, factor, adam);
         }
     }
 
@@ -154,56 +154,46 @@ impl Optimizer {
 }
 
 impl Slot {
-    fn step(&mut self, config: &OptimizerConfig, lr: f64, factor: f32, moments: rules::Adam) {
+    /// `adam` has the betas and corrections of this step.
+    fn step(&mut self, config: &OptimizerConfig, lr: f64, factor: f32, adam: kernels::Adam) {
         let Self { parameter, role, decays, first, second } = self;
         let shape = parameter.shape();
-        let if_decays = |decay: f64| if *decays { decay } else { 0.0 };
+        let if_decays = |decay: f64| if *decays { decay as f32 } else { 0.0 };
         parameter.update(|value, gradient| match *config {
-            OptimizerConfig::Sgd { momentum, nesterov, l2 } => {
-                let rule = rules::Sgd {
-                    lr: lr as f32,
+            OptimizerConfig::Sgd { momentum, nesterov, averaged, l2 } => {
+                let sgd = kernels::Sgd {
+                    learning_rate: lr as f32,
                     momentum: momentum as f32,
+                    classic: !averaged,
                     nesterov,
-                    l2: if_decays(l2) as f32,
-                    factor,
+                    weight_decay: if_decays(l2),
+                    decay: Decay::Gradient,
                 };
                 if momentum == 0.0 {
-                    rule.plain(value, gradient);
+                    kernels::sgd_step(sgd, factor, gradient, value);
                 } else {
-                    rule.with_momentum(value, gradient, first.data_mut());
+                    kernels::momentum_step(sgd, factor, gradient, value, first.data_mut());
                 }
             }
             OptimizerConfig::Adam { eps, l2, .. } => {
-                let rule = rules::Adam { eps, l2: if_decays(l2), ..moments };
-                rule.step(value, gradient, first.data_mut(), second.data_mut());
-            }
-            OptimizerConfig::AdamW { eps, weight_decay, .. } => {
-                let rule =
-                    rules::Adam { eps, weight_decay: if_decays(weight_decay), ..moments };
-                rule.step(value, gradient, first.data_mut(), second.data_mut());
-            }
-            OptimizerConfig::Lion { beta1, beta2, weight_decay } => {
-                let weight_decay = if_decays(weight_decay);
-                let rule = rules::Lion { lr, beta1, beta2, weight_decay, factor };
-                rule.step(value, gradient, first.data_mut());
-            }
-            OptimizerConfig::Muon { eps, weight_decay, .. } if *role != Role::Hidden => {
-                let rule =
-                    rules::Adam { eps, weight_decay: if_decays(weight_decay), ..moments };
-                rule.step(value, gradient, first.data_mut(), second.data_mut());
+                let epsilon = eps as f32;
+                let weight_decay = if_decays(l2);
+                let adam = kernels::Adam { epsilon, weight_decay, decay: Decay::Gradient, ..adam };
+                let (first, second) = (first.data_mut(), second.data_mut());
+                kernels::adam_step(adam, factor, gradient, value, first, second);
             }
             OptimizerConfig::Muon {
-                momentum, nesterov, iterations, adjust, lr_factor, weight_decay, ..
-            } => {
+                momentum,
+                nesterov,
+                iterations,
+                adjust,
+                lr_factor,
+                weight_decay,
+                ..
+            } if *role == Role::Hidden => {
                 let mut direction = Tensor::unset(shape);
-                rules::muon_momentum(
-                    gradient,
-                    factor,
-                    momentum,
-                    nesterov,
-                    first.data_mut(),
-                    direction.data_mut(),
-                );
+                let (memory, out) = (first.data_mut(), direction.data_mut());
+                kernels::muon_momentum(momentum as f32, nesterov, factor, gradient, memory, out);
                 // More than two dimensions are a stack of matrices, such as the experts of a
                 // mixture: each is orthogonalised by itself.
                 let columns = shape.width();
@@ -217,8 +207,32 @@ impl Slot {
                     MuonAdjust::Shape => (rows / columns).max(1.0).sqrt(),
                 };
                 let lr = lr * lr_factor;
-                let keep = (1.0 - lr * if_decays(weight_decay)) as f32;
-                rules::shrink_and_subtract(value, keep, (lr * size) as f32, direction.data());
+                // θ ← θ − (lr·size)·(direction + λ/size·θ)
+                let descent = kernels::Sgd {
+                    learning_rate: (lr * size) as f32,
+                    momentum: 0.0,
+                    classic: true,
+                    nesterov: false,
+                    weight_decay: if_decays(weight_decay / size),
+                    decay: Decay::Decoupled,
+                };
+                kernels::sgd_step(descent, 1.0, direction.data(), value);
+            }
+            OptimizerConfig::AdamW { eps, weight_decay, .. }
+            | OptimizerConfig::Muon { eps, weight_decay, .. } => {
+                let epsilon = eps as f32;
+                let adam = kernels::Adam { epsilon, weight_decay: if_decays(weight_decay), ..adam };
+                let (first, second) = (first.data_mut(), second.data_mut());
+                kernels::adam_step(adam, factor, gradient, value, first, second);
+            }
+            OptimizerConfig::Lion { beta1, beta2, weight_decay } => {
+                let lion = kernels::Lion {
+                    learning_rate: lr as f32,
+                    beta1: beta1 as f32,
+                    beta2: beta2 as f32,
+                    weight_decay: if_decays(weight_decay),
+                };
+                kernels::lion_step(lion, factor, gradient, value, first.data_mut());
             }
         });
     }

@@ -11,6 +11,7 @@
 //! matrix is not higher than wide; otherwise it is transposed first.
 
 use hearken_kernels::Write;
+use hearken_kernels::elementwise::sum_of_squares;
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken_tensor::Tensor;
 
@@ -25,7 +26,7 @@ pub fn orthogonalize(g: &mut [f32], rows: usize, columns: usize, iterations: usi
     if g.is_empty() {
         return;
     }
-    let norm = crate::norms::sum_of_squares(g).sqrt() + SMALLEST_NORM;
+    let norm = sum_of_squares(g).sqrt() + SMALLEST_NORM;
     let scale = (1.0 / norm) as f32;
     // (m, n) with m ≤ n
     let (m, n) = (rows.min(columns), rows.max(columns));
