@@ -155,7 +155,10 @@ impl Checkpoints {
             File::open(&path)
                 .and_then(|file| file.sync_all())
                 .map_err(Error::io("write", &path))?;
-            sums.push_str(&format!("{}  {name}\n", files::checksum(&path)?));
+            sums += &files::checksum(&path)?;
+            sums += "  ";
+            sums += &name;
+            sums += "\n";
         }
         let path = directory.join(SUMS);
         fs::write(&path, sums)

@@ -147,8 +147,8 @@ impl TrainConfig {
                 ));
             }
         }
-        if self.batch_size % self.accumulate != 0 {
-            let fitting = (1..=self.batch_size).filter(|n| self.batch_size % n == 0);
+        if !self.batch_size.is_multiple_of(self.accumulate) {
+            let fitting = (1..=self.batch_size).filter(|n| self.batch_size.is_multiple_of(*n));
             let near = fitting.min_by_key(|n| n.abs_diff(self.accumulate)).unwrap_or(1);
             return Err(Error::config(
                 format!(

@@ -52,6 +52,8 @@ const ENOUGH: usize = 16;
 const SPIKE_DEVIATIONS: f64 = 6.0;
 /// The deviation of a normal distribution, in units of its median absolute deviation.
 const DEVIATION_PER_MAD: f64 = 1.4826;
+/// Losses in a row that far up: one alone is a batch unlike the others and passes.
+const SPIKE_LENGTH: u32 = 2;
 /// A spike is also at least this share of the loss, however still it was before.
 const LEAST_SPIKE: f64 = 0.1;
 /// Times the median that make an explosion.
@@ -77,6 +79,8 @@ pub struct Watch {
     config: TrainConfig,
     losses: VecDeque<f64>,
     norms: VecDeque<f64>,
+    /// Losses in a row that were far up.
+    far_up: u32,
     /// When a kind may speak again, and for how long it is silent then.
     silent: HashMap<Kind, (u64, u64)>,
     vanished_before: bool,
@@ -103,6 +107,7 @@ impl Watch {
             config: config.clone(),
             losses: VecDeque::new(),
             norms: VecDeque::new(),
+            far_up: 0,
             silent: HashMap::new(),
             vanished_before: false,
             best_val_loss: f64::INFINITY,
@@ -201,16 +206,17 @@ impl Watch {
         Warning { kind: Kind::NotFinite, message, hint }
     }
 
-    fn spike(&self, step: u64, loss: f64) -> Option<Warning> {
+    fn spike(&mut self, step: u64, loss: f64) -> Option<Warning> {
         let middle = median(&self.losses)?;
         let distances = self.losses.iter().map(|loss| (loss - middle).abs()).collect();
         let deviation = DEVIATION_PER_MAD * median(&distances)?;
         let most = (SPIKE_DEVIATIONS * deviation).max(LEAST_SPIKE * middle.abs());
-        (loss - middle > most).then(|| Warning {
+        self.far_up = if loss - middle > most { self.far_up + 1 } else { 0 };
+        (self.far_up >= SPIKE_LENGTH).then(|| Warning {
             kind: Kind::LossSpike,
             message: format!(
-                "the loss jumped to {loss:.4} at step {step}, from about {middle:.4}: the learning \
-                 rate is too high, or a batch is unlike the others"
+                "the loss jumped to {loss:.4} before step {step}, from about {middle:.4}: the \
+                 learning rate is too high, or the data changed"
             ),
             hint: format!(
                 "if it does not come back by itself, lower train.lr (now {:.1e}), lower \
@@ -251,7 +257,7 @@ impl Watch {
 
     /// Now and then, after a look at every layer.
     pub fn layers(&mut self, step: u64, facts: &LayerFacts<'_>) -> Vec<Warning> {
-        let vanished = self.vanished(facts);
+        let vanished = Self::vanished(facts);
         // Once may be chance: the second look in a row counts.
         let again = std::mem::replace(&mut self.vanished_before, vanished.is_some());
         let update = self.update_off(step, facts);
@@ -262,7 +268,7 @@ impl Watch {
             .collect()
     }
 
-    fn vanished(&self, facts: &LayerFacts<'_>) -> Option<Warning> {
+    fn vanished(facts: &LayerFacts<'_>) -> Option<Warning> {
         let mean = |i: usize| facts.gradient_norms[i] / (facts.sizes[i].max(1) as f64).sqrt();
         let numbered: Vec<usize> =
             (0..facts.names.len()).filter(|&i| norms::is_numbered(&facts.names[i])).collect();

@@ -24,6 +24,16 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), Error> {
     sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
+/// As [`write_atomically`] but without forcing it to disk: for what can be made again from other
+/// files, such as a report.
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let temporary = beside(path);
+    fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path)).map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        Error::io("write", path)(error)
+    })
+}
+
 /// A hidden name in the same directory.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -100,12 +110,13 @@ pub fn checksum_of_tensors<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) ->
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |half: u8| char::from_digit(half.into(), 16).expect("below 16");
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Writes named tensors as a safetensors file of f32.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Error> {
-    assert!(cfg!(target_endian = "little"), "safetensors are little endian");
+    const { assert!(cfg!(target_endian = "little"), "safetensors are little endian") };
     let views = tensors.iter().map(|(name, tensor)| {
         let shape = tensor.shape().dims().to_vec();
         let bytes = bytemuck::cast_slice(tensor.data());

@@ -185,7 +185,7 @@ mod tests {
         ));
         let log = Log::<Row>::open(&path, 3).unwrap();
         assert_eq!(log.rows(), [row(1), row(2), row(3)]);
-        let want: String = whole.lines().take(3).map(|line| format!("{line}\n")).collect();
+        let want: String = whole.split_inclusive('\n').take(3).collect();
         assert_eq!(fs::read_to_string(&path).unwrap(), want);
     }
 

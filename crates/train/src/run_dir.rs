@@ -17,6 +17,9 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+/// Bytes of a configuration; none written by a person comes near.
+const MOST_CONFIG: u64 = 16 << 20;
+
 /// An open run directory. While it lives, no other process can open it.
 pub struct RunDirectory {
     path: PathBuf,
@@ -55,8 +58,7 @@ impl RunDirectory {
         if !Self::holds_run(path) {
             return Err(Error::NothingToResume { path: path.to_owned() });
         }
-        const MOST: u64 = 16 << 20; // no configuration written by a person comes near
-        files::read_text(&path.join("config.toml"), MOST)
+        files::read_text(&path.join("config.toml"), MOST_CONFIG)
     }
 
     fn lock(path: &Path, resumed: bool) -> Result<Self, Error> {
@@ -106,7 +108,12 @@ impl RunDirectory {
         self.path.join(name)
     }
 
-    /// Replaces one of its files.
+    /// Replaces one of its files by one that can be made again.
+    pub fn replace(&self, name: &str, content: &str) -> Result<(), Error> {
+        files::replace(&self.file(name), content.as_bytes())
+    }
+
+    /// Replaces one of its files and forces it to disk.
     pub fn write(&self, name: &str, content: &str) -> Result<(), Error> {
         files::write_atomically(&self.file(name), content.as_bytes())
     }
@@ -152,6 +159,12 @@ impl Samples {
         self.write()
     }
 
+    /// Forces all samples to disk.
+    pub fn sync(&self) -> Result<(), Error> {
+        let file = File::open(&self.path).and_then(|file| file.sync_all());
+        file.map_err(Error::io("write", &self.path))
+    }
+
     /// All samples so far, with their steps.
     pub fn all(&self) -> &[(u64, String)] {
         &self.samples
@@ -170,7 +183,7 @@ impl Samples {
             }
             text.push('\n');
         }
-        files::write_atomically(&self.path, text.as_bytes())
+        files::replace(&self.path, text.as_bytes())
     }
 }
 

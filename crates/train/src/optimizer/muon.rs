@@ -91,7 +91,7 @@ mod tests {
         } else {
             product(matrix.transposed(), matrix, &mut gram, m);
         }
-        let identity = |i: usize| if i % (m + 1) == 0 { 1.0 } else { 0.0 };
+        let identity = |i: usize| if i.is_multiple_of(m + 1) { 1.0 } else { 0.0 };
         gram.iter().enumerate().map(|(i, g)| (g - identity(i)).abs()).fold(0.0, f32::max)
     }
 

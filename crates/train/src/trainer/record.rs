@@ -130,6 +130,7 @@ impl Records {
     pub(super) fn sync(&mut self) -> Result<(), Error> {
         self.metrics.sync()?;
         self.diagnostics.sync()?;
+        self.samples.sync()?;
         self.events.flush()
     }
 }
@@ -225,7 +226,7 @@ impl Trainer<'_> {
         let Records { facts, samples, .. } = &self.records;
         let rows = self.records.rows();
         let chart = plot::loss_chart(rows, facts.floor);
-        self.run.write("loss.svg", &chart.svg())?;
+        self.run.replace("loss.svg", &chart.svg())?;
         let report = Report {
             title: &facts.title,
             facts: &self.facts(),
@@ -236,7 +237,7 @@ impl Trainer<'_> {
             tables: &facts.tables,
             floor: facts.floor,
         };
-        self.run.write("report.html", &report.html())
+        self.run.replace("report.html", &report.html())
     }
 
     fn facts(&self) -> Vec<(String, String)> {
