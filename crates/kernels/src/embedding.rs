@@ -13,7 +13,7 @@ use crate::simd::Simd;
 use crate::threads::{SharedMut, for_each, for_row_chunks, rows_per_chunk};
 use std::ops::Range;
 
-/// out[i] = table[ids[i]]
+/// `out[i] = table[ids[i]]`
 pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
     check(table.len(), width, ids);
     for_row_chunks(ids.len(), rows_per_chunk(width), [(out, width)], |at, [out]| {
@@ -26,7 +26,7 @@ pub fn gather(table: &[f32], width: usize, ids: &[u32], out: &mut [f32]) {
 /// Columns per task of [`scatter_add`]: four cache lines, so that neighbours do not share one.
 const COLUMNS: usize = 64;
 
-/// dtable[ids[i]] += dout[i]
+/// `dtable[ids[i]] += dout[i]`
 pub fn scatter_add(dout: &[f32], width: usize, ids: &[u32], dtable: &mut [f32]) {
     check(dtable.len(), width, ids);
     let rows = ids.len();

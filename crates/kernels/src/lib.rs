@@ -18,7 +18,9 @@
 #![allow(unsafe_code)]
 
 pub mod activation;
+pub mod attention;
 pub mod convert;
+pub mod counting;
 pub mod cross_entropy;
 pub mod elementwise;
 pub mod embedding;
@@ -28,6 +30,7 @@ pub mod math;
 pub mod memory;
 pub mod norm;
 pub mod optimizer;
+pub mod peak;
 pub mod random;
 pub mod rope;
 pub mod scratch;

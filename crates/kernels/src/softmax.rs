@@ -33,7 +33,7 @@ pub fn softmax_in_place(rows: usize, width: usize, scale: f32, x: &mut [f32]) {
     });
 }
 
-/// out[row] = ln Σ exp(scale·x[row])
+/// `out[row]` = ln Σ exp(scale·x) of each row
 pub fn log_sum_exp(rows: usize, width: usize, scale: f32, x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), rows * width, "log-sum-exp of {rows}×{width}");
     for_row_chunks(rows, rows_per_chunk(width), [(out, 1)], |at, [out]| {

@@ -257,6 +257,7 @@ pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
 }
 
 /// A slice that tasks write disjoint parts of.
+#[derive(Clone, Copy)]
 pub(crate) struct SharedMut<'a, T = f32> {
     start: *mut T,
     len: usize,

@@ -21,6 +21,7 @@
 //! and panic with both shapes in the message.
 
 pub mod checkpoint;
+mod columns;
 pub mod gradcheck;
 pub mod graph;
 pub mod half;
@@ -38,6 +39,7 @@ pub use checkpoint::checkpoint;
 pub use graph::{Backward, Gradients, Var, no_grad};
 pub use half::{HalfTensor, Saved, Storage, Weight, with_storage};
 pub use hearken_kernels::Write;
+pub use hearken_kernels::activation::Activation;
 pub use param::Param;
 pub use rope_table::RopeTable;
 pub use shape::Shape;

@@ -16,6 +16,7 @@
 //! `transformers` library; `tests/fixtures/rope.py` makes the numbers they are held against.
 
 use crate::tensor::Tensor;
+use hearken_kernels::rope::Pairing;
 use std::f64::consts::TAU;
 
 /// How frequencies are changed for long contexts.
@@ -69,16 +70,6 @@ impl Scaling {
         let length = length.max(trained) as f64;
         Self::Ntk { factor: factor * length / trained as f64 - (factor - 1.0) }
     }
-}
-
-/// Which numbers of a head make a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Pairing {
-    /// i with i + R/2, as in Llama's files on the Hugging Face hub.
-    #[default]
-    Halves,
-    /// 2i with 2i + 1, as in the paper.
-    Interleaved,
 }
 
 /// ωᵢ of each pair of `rotated` numbers, and what cosines and sines are multiplied by.
@@ -294,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_table_knows_its_shape() {
-        let table = RopeTable::new(10, 6, 1e4, Scaling::None, Pairing::Interleaved, 4);
+        let table = RopeTable::new(10, 6, 1e4, Scaling::None, Pairing::Neighbours, 4);
         assert_eq!((table.head_width(), table.rotated(), table.positions()), (10, 6, 4));
         assert_eq!(table.cos().data()[..3], [1.0; 3]);
         assert_eq!(table.sin().data()[..3], [0.0; 3]);

@@ -168,7 +168,7 @@ pub(crate) fn config() -> TrainConfig {
 /// The bits of all weights.
 pub(crate) fn bits(network: &Network) -> Vec<u32> {
     let values: Vec<Tensor> = network.parameters.iter().map(Param::value).collect();
-    values.iter().flat_map(|v| v.data()).map(|x| x.to_bits()).collect()
+    values.iter().flat_map(Tensor::data).map(|x| x.to_bits()).collect()
 }
 
 /// A quiet setup in a new directory, or one that continues what is there.
