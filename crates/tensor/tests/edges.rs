@@ -7,6 +7,7 @@
 //! - Dimensions of length 1 work.
 //! - NaN in gives NaN out, infinity gives a defined result, and neither panics or hangs.
 
+use hearken_kernels::attention::scores::Causal;
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::ops::activations::gelu;
 use hearken_tensor::ops::attention::{Attend, attention, attention_packed};
@@ -209,6 +210,11 @@ fn with_dimension(n: usize) -> Vec<(&'static str, Vec<Var>, Var, Vec<usize>)> {
     run("attention", &[&[2, 3, 4], &[2, n, 4], &[2, n, 4]], &attend, &[2, 3, 4]);
     run("attention", &[&[2, 3, 2 * n], &[2, 3, 2 * n], &[2, 3, 4]], &attend, &[2, 3, 4]);
     run("attention", &[&[2, 3, 4], &[2, 3, 4], &[2, 3, 2 * n]], &attend, &[2, 3, 2 * n]);
+    let causal = |t, s| Attend::new(2).rule(Causal::new(t, s));
+    let seen = |v: &[Var]| attention(&v[0], &v[1], &v[2], &[], &causal(3, n));
+    run("attention", &[&[2, 3, 4], &[2, n, 4], &[2, n, 4]], &seen, &[2, 3, 4]);
+    let packed = |v: &[Var]| attention_packed(&v[0], &[], &causal(n, n));
+    run("attention", &[&[2, n, 24]], &packed, &[2, n, 8]);
     run("sub", &[&[n, 3], &[n, 3]], &|v| &v[0] - &v[1], &[n, 3]);
     run("mul", &[&[n, 3], &[n, 3]], &|v| &v[0] * &v[1], &[n, 3]);
     run("scale", &[&[n, 3]], &|v| &v[0] * 2.0, &[n, 3]);
