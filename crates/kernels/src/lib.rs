@@ -22,6 +22,7 @@ pub mod convert;
 pub mod elementwise;
 pub mod gemm;
 pub mod isa;
+pub mod mapped;
 pub mod math;
 pub mod memory;
 pub mod random;
