@@ -146,6 +146,17 @@ pub enum Error {
         /// The context and one more.
         need: usize,
     },
+    /// A context that does not hold a whole story of the embedded language.
+    #[error(
+        "a context of {length} characters is shorter than the longest story, {longest}\n\
+         hint: set the context to {longest} or more, or train on text of your own"
+    )]
+    ContextTooShort {
+        /// T.
+        length: usize,
+        /// What it has to hold.
+        longest: usize,
+    },
     /// A failure inside the tokenizers library that bad input should not cause.
     #[error("the tokenizer failed: {0}")]
     Tokenizer(String),

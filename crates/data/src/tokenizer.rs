@@ -198,6 +198,16 @@ impl Tokenizer {
         }
     }
 
+    /// One id per character, in the given order; no special tokens, and other characters are an
+    /// error. Panics if a character is given twice.
+    pub fn of_characters(characters: &[char]) -> Self {
+        let json = assemble::characters(characters, false, None, &[]);
+        match Self::from_value(&json, None) {
+            Ok(tokenizer) if tokenizer.vocabulary == characters.len() => tokenizer,
+            other => panic!("no tokenizer of {characters:?}: {other:?}"),
+        }
+    }
+
     /// From the parts of a `tokenizer.json`; `roles` are guessed where not given.
     fn from_value(
         json: &Value,
