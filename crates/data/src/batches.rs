@@ -8,7 +8,7 @@
 //! - [`ShuffledWindows`]: windows side by side, each once per epoch, in a new order every time.
 //! - [`evaluation`]: every target once, in order.
 //! - [`padding`]: rows of different length; whole documents packed; source and target pairs.
-//! - [`masking`]: BERT's.
+//! - [`masking`]: what BERT has to guess.
 
 pub mod evaluation;
 pub mod masking;

@@ -52,7 +52,9 @@ impl Digest {
             self.filled = 0;
         }
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-        blocks.iter().for_each(|block| self.round(block));
+        for block in blocks {
+            self.round(block);
+        }
         self.rest[..rest.len()].copy_from_slice(rest);
         self.filled = rest.len();
     }

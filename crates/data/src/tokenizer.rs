@@ -80,14 +80,14 @@ impl Tokenizer {
             copy
         });
         // Pieces could cut a special token, so the text is encoded as a whole.
-        let encoding = permissive.encode_fast(text, false).map_err(failed)?;
+        let encoding = permissive.encode_fast(text, false).map_err(|error| failed(&error))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     /// The text of `ids`, special tokens written out.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.check(ids)?;
-        self.inner.decode(ids, false).map_err(failed)
+        self.inner.decode(ids, false).map_err(|error| failed(&error))
     }
 
     /// The text of `ids` without special tokens.
@@ -95,7 +95,7 @@ impl Tokenizer {
         self.check(ids)?;
         let special = |id: &u32| self.specials.values().any(|special| special == id);
         let ids: Vec<u32> = ids.iter().copied().filter(|id| !special(id)).collect();
-        self.inner.decode(&ids, false).map_err(failed)
+        self.inner.decode(&ids, false).map_err(|error| failed(&error))
     }
 
     /// Decodes ids one by one, as they are generated.
@@ -158,9 +158,13 @@ impl Tokenizer {
             _ => vec![text],
         };
         if let [whole] = pieces[..] {
-            return Ok(inner.encode_fast(whole, false).map_err(failed)?.get_ids().to_vec());
+            return Ok(inner
+                .encode_fast(whole, false)
+                .map_err(|error| failed(&error))?
+                .get_ids()
+                .to_vec());
         }
-        let encodings = inner.encode_batch_fast(pieces, false).map_err(failed)?;
+        let encodings = inner.encode_batch_fast(pieces, false).map_err(|error| failed(&error))?;
         Ok(encodings.iter().flat_map(tokenizers::Encoding::get_ids).copied().collect())
     }
 
@@ -268,7 +272,7 @@ fn is_gpt2(pre_tokenizer: &Value) -> bool {
         && pre_tokenizer["use_regex"] != false
 }
 
-fn failed(error: tokenizers::Error) -> Error {
+fn failed(error: &tokenizers::Error) -> Error {
     Error::Tokenizer(error.to_string())
 }
 

@@ -1,2 +1,64 @@
-//! The `hearken` binary.
-fn main() {}
+//! The `hearken` binary: reads the command line and hands over to `commands`.
+//!
+//! Exit codes: 0 all is well, 1 a check failed, 2 the input was wrong.
+
+mod commands;
+mod failure;
+mod machine;
+mod terminal;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Transformers on an ordinary CPU, with gradients you can trust.
+#[derive(Parser)]
+#[command(name = "hearken", version, arg_required_else_help = true, after_help = HELP)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Environment:
+  HEARKEN_SIMD=portable|avx2|avx512  run the kernels on this instruction set
+  HEARKEN_THREADS=n                  work on n threads instead of one per core
+  NO_COLOR=1                         no colours
+
+Examples:
+  hearken doctor                     prove every operation on this machine
+  hearken doctor --op linear         prove one
+  hearken bench gemm                 time matrix products";
+
+#[derive(Subcommand)]
+enum Command {
+    Bench(commands::bench::Arguments),
+    Doctor(commands::doctor::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = check_environment().and_then(|()| match arguments.command {
+        Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// The kernels read these variables when they are first used and cannot complain there.
+fn check_environment() -> Result<(), Failure> {
+    let value = |name| match std::env::var_os(name) {
+        Some(value) if !value.is_empty() => Some(value.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    if let Some(text) = value("HEARKEN_SIMD") {
+        hearken::kernels::isa::parse(&text).map_err(Failure::Input)?;
+    }
+    if let Some(text) = value("HEARKEN_THREADS") {
+        hearken::kernels::threads::parse(&text).map_err(Failure::Input)?;
+    }
+    Ok(())
+}

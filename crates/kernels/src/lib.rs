@@ -18,16 +18,25 @@
 #![allow(unsafe_code)]
 
 pub mod activation;
+pub mod attention;
 pub mod convert;
+pub mod counting;
+pub mod cross_entropy;
 pub mod elementwise;
+pub mod embedding;
 pub mod gemm;
 pub mod isa;
 pub mod mapped;
 pub mod math;
 pub mod memory;
+pub mod norm;
+pub mod optimizer;
+pub mod peak;
 pub mod random;
+pub mod rope;
 pub mod scratch;
 pub mod simd;
+pub mod softmax;
 #[cfg(test)]
 mod testing;
 pub mod threads;

@@ -106,7 +106,7 @@ pub fn normal(key: Key, index: u64) -> f64 {
     radius * (2.0 * std::f64::consts::PI * unit(word(2), word(3))).cos()
 }
 
-/// out[i] = uniform in [0, 1) at counter `first` + i.
+/// `out[i]` = uniform in [0, 1) at counter `first` + i.
 pub fn fill_uniform(key: Key, first: u64, out: &mut [f32]) {
     for_row_chunks(out.len(), rows_per_chunk(1), [(out, 1)], |at, [out]| {
         for_each_stream(key, first.wrapping_add(at.start as u64), out.len(), |stream, low, at| {
@@ -115,7 +115,7 @@ pub fn fill_uniform(key: Key, first: u64, out: &mut [f32]) {
     });
 }
 
-/// out[i] = normal number `first` + i, times `deviation`.
+/// `out[i]` = normal number `first` + i, times `deviation`.
 pub fn fill_normal(key: Key, first: u64, deviation: f64, out: &mut [f32]) {
     for_row_chunks(out.len(), 1024, [(out, 1)], |at, [out]| {
         for (i, out) in out.iter_mut().enumerate() {

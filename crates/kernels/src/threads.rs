@@ -257,19 +257,20 @@ pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
 }
 
 /// A slice that tasks write disjoint parts of.
-pub(crate) struct SharedMut<'a> {
-    start: *mut f32,
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMut<'a, T = f32> {
+    start: *mut T,
     len: usize,
-    life: std::marker::PhantomData<&'a mut [f32]>,
+    life: std::marker::PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: access goes through `range`, whose caller promises that ranges do not overlap.
-unsafe impl Sync for SharedMut<'_> {}
-// SAFETY: as above; f32 is Send.
-unsafe impl Send for SharedMut<'_> {}
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
+// SAFETY: as above, and T is Send.
+unsafe impl<T: Send> Send for SharedMut<'_, T> {}
 
-impl<'a> SharedMut<'a> {
-    pub(crate) fn new(data: &'a mut [f32]) -> Self {
+impl<'a, T> SharedMut<'a, T> {
+    pub(crate) fn new(data: &'a mut [T]) -> Self {
         Self { start: data.as_mut_ptr(), len: data.len(), life: std::marker::PhantomData }
     }
 
@@ -278,10 +279,17 @@ impl<'a> SharedMut<'a> {
     /// # Safety
     /// While the result lives, no other overlapping part may be taken.
     #[expect(clippy::mut_from_ref, reason = "the point of the type; see Safety")]
-    pub(crate) unsafe fn range(&self, range: Range<usize>) -> &mut [f32] {
+    pub(crate) unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len);
         // SAFETY: inside the slice borrowed by `new`; the caller keeps ranges apart.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+
+    /// A pointer to the first element of `range`, all of which is inside; for kernels that write
+    /// some of it, such as a block of a matrix, in between what others write.
+    pub(crate) fn pointer(&self, range: Range<usize>) -> *mut T {
+        assert!(range.start <= range.end && range.end <= self.len);
+        self.start.wrapping_add(range.start)
     }
 }
 
@@ -290,11 +298,11 @@ impl<'a> SharedMut<'a> {
 /// `out[i · width..(i + 1) · width]`.
 ///
 /// `chunk` must depend on the shape alone if `f` reduces over its rows.
-pub fn for_row_chunks<const N: usize>(
+pub fn for_row_chunks<T: Send, const N: usize>(
     rows: usize,
     chunk: usize,
-    outputs: [(&mut [f32], usize); N],
-    f: impl Fn(Range<usize>, [&mut [f32]; N]) + Sync,
+    outputs: [(&mut [T], usize); N],
+    f: impl Fn(Range<usize>, [&mut [T]; N]) + Sync,
 ) {
     let chunk = chunk.max(1);
     let shared = outputs.map(|(out, width)| {

@@ -15,7 +15,8 @@
 //! An error is measured as the largest `|got − want| / (|want| + rms(want))`: relative for large
 //! numbers, and for small ones relative to the typical size, below which f32 sums cannot go.
 //!
-//! To prove an operation of your own, see `examples/own_op.rs` in this crate.
+//! To prove an operation of your own, see `examples/own_op.rs` in this crate, and
+//! `docs/guide/own-op.md`. That the checker finds what is broken is tested in `tests/checker.rs`.
 
 use crate::graph::Var;
 use crate::reference::Array;
@@ -63,6 +64,10 @@ pub struct Outcome {
     pub forward: f64,
     /// Error of the gradient of each input, by name.
     pub backward: Vec<(&'static str, f64)>,
+    /// Is a gradient added to what was there?
+    pub accumulates: bool,
+    /// Are the bits the same on 1, 2, 3 and 4 threads?
+    pub same_bits: bool,
     /// What is wrong, in words; empty if all is well.
     pub faults: Vec<String>,
 }
@@ -132,7 +137,7 @@ impl Case {
 
     /// The incoming gradient of the check: different numbers of both signs, none near zero.
     pub fn dout(&self, shape: Shape) -> Tensor {
-        let mut w = Rng::new(0x00d0_07).uniform(shape, 0.5, 1.5);
+        let mut w = Rng::new(0xd007).uniform(shape, 0.5, 1.5);
         for (i, w) in w.data_mut().iter_mut().enumerate() {
             if i % 3 == 1 {
                 *w = -*w;
@@ -141,12 +146,38 @@ impl Case {
         w
     }
 
+    /// A hash of everything that a PyTorch fixture of this case was made from: the id, the
+    /// expression, and the numbers that go in. Another hash says that the fixture is stale.
+    pub fn fingerprint(&self) -> String {
+        // FNV-1a (Fowler, Noll and Vo): not secure, but no accident goes unseen.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut feed = |bytes: &[u8]| {
+            for &byte in bytes {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        feed(self.id().as_bytes());
+        feed(self.torch.as_bytes());
+        let mut arrays: Vec<(&str, Array)> =
+            self.inputs.iter().map(|(name, x)| (*name, Array::from(x))).collect();
+        arrays.extend(self.extras.iter().map(|(name, x)| (*name, x.clone())));
+        arrays.push(("dout", Array::from(&self.dout(self.run_reference().shape))));
+        for (name, array) in arrays {
+            feed(name.as_bytes());
+            feed(array.shape.to_string().as_bytes());
+            array.data.iter().for_each(|x| feed(&x.to_bits().to_le_bytes()));
+        }
+        format!("{hash:016x}")
+    }
+
     /// Runs the operation once; gives the value and the gradients for [`Case::dout`], starting
     /// from `start` in every gradient if given.
     pub fn run(&self, start: Option<f32>) -> (Tensor, Vec<Tensor>) {
         let leaves: Vec<Var> = self.inputs.iter().map(|(_, x)| Var::leaf(x.clone())).collect();
         if let Some(start) = start {
-            leaves.iter().for_each(|x| x.set_gradient(Some(Tensor::full(x.shape(), start))));
+            for x in &leaves {
+                x.set_gradient(Some(Tensor::full(x.shape(), start)));
+            }
         }
         let out = (self.forward)(&leaves);
         out.backward_with(self.dout(out.shape()));
@@ -169,7 +200,13 @@ impl Case {
         let mut faults = Vec::new();
         if want.shape != value.shape() {
             faults.push(format!("shape is {}, the reference's is {}", value.shape(), want.shape));
-            return Outcome { forward: f64::INFINITY, backward: Vec::new(), faults };
+            return Outcome {
+                forward: f64::INFINITY,
+                backward: Vec::new(),
+                accumulates: false,
+                same_bits: false,
+                faults,
+            };
         }
         let forward = error(value.data(), &want.data);
         self.judge(&mut faults, "forward", forward, self.tolerance.forward);
@@ -180,9 +217,13 @@ impl Case {
             self.judge(&mut faults, &format!("gradient of {name}"), error, self.tolerance.backward);
             backward.push((*name, error));
         }
+        let so_far = faults.len();
         self.check_accumulation(&gradients, &mut faults);
+        let accumulates = faults.len() == so_far;
+        let so_far = faults.len();
         self.check_threads(&value, &gradients, &mut faults);
-        Outcome { forward, backward, faults }
+        let same_bits = faults.len() == so_far;
+        Outcome { forward, backward, accumulates, same_bits, faults }
     }
 
     fn judge(&self, faults: &mut Vec<String>, what: &str, error: f64, bound: f64) {
@@ -200,6 +241,7 @@ impl Case {
         const ALL: usize = 128;
         const SAMPLE: usize = 48;
         const DIRECTIONS: usize = 3;
+        const H: f64 = 1e-4;
         let inputs: Vec<Array> = self.inputs.iter().map(|(_, x)| Array::from(x)).collect();
         let weights = self.dout(out);
         let len = got.shape().len();
@@ -216,7 +258,6 @@ impl Case {
                 let out = (self.reference)(&moved);
                 out.data.iter().zip(weights.data()).map(|(y, w)| y * f64::from(*w)).sum::<f64>()
             };
-            const H: f64 = 1e-4;
             // Richardson: the h² terms of the two differences cancel.
             (8.0 * (phi(H) - phi(-H)) - (phi(2.0 * H) - phi(-2.0 * H))) / (12.0 * H)
         };
@@ -297,11 +338,9 @@ pub fn error(got: &[f32], want: &[f64]) -> f64 {
 /// Runs [`Case::check`] on every case and panics with all faults: for tests.
 pub fn assert_all(cases: &[Case]) {
     assert!(!cases.is_empty(), "an operation without cases is not proven");
-    let mut report = String::new();
+    let mut faults = Vec::new();
     for case in cases {
-        for fault in case.check().faults {
-            report += &format!("\n{}: {fault}", case.id());
-        }
+        faults.extend(case.check().faults.into_iter().map(|f| format!("{}: {f}", case.id())));
     }
-    assert!(report.is_empty(), "{report}");
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }

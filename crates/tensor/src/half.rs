@@ -13,6 +13,7 @@ use crate::tensor::Tensor;
 use hearken_kernels::convert;
 use hearken_kernels::gemm::{Data, Matrix};
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How saved activations and the weights of products are kept.
@@ -82,11 +83,16 @@ impl HalfTensor {
     /// Widened to f32, exactly.
     pub fn widen(&self) -> Tensor {
         let mut value = Tensor::unset(self.shape);
-        match self.storage {
-            Storage::F16 => convert::f16_to_f32(&self.bits, value.data_mut()),
-            _ => convert::bf16_to_f32(&self.bits, value.data_mut()),
-        }
+        self.widen_range(0..self.shape.len(), value.data_mut());
         value
+    }
+
+    /// The elements of `range`, counted row by row, widened into `out`.
+    pub fn widen_range(&self, range: std::ops::Range<usize>, out: &mut [f32]) {
+        match self.storage {
+            Storage::F16 => convert::f16_to_f32(&self.bits[range], out),
+            _ => convert::bf16_to_f32(&self.bits[range], out),
+        }
     }
 
     fn data(&self) -> Data<'_> {
@@ -125,11 +131,22 @@ impl Saved {
 
     /// The value as a matrix of all its rows, for a product, which widens as it reads.
     pub fn matrix(&self) -> Matrix<'_> {
-        let (shape, data) = match self {
-            Self::Whole(value) => (value.shape(), Data::F32(value.data())),
-            Self::Half(half) => (half.shape(), half.data()),
+        self.matrix_of(0..self.shape().rows())
+    }
+
+    /// Some of the rows as a matrix.
+    pub fn matrix_of(&self, rows: Range<usize>) -> Matrix<'_> {
+        let width = self.shape().width();
+        let part = rows.start * width..rows.end * width;
+        let data = match self {
+            Self::Whole(value) => Data::F32(&value.data()[part]),
+            Self::Half(half) => match half.data() {
+                Data::F32(x) => Data::F32(&x[part]),
+                Data::F16(x) => Data::F16(&x[part]),
+                Data::Bf16(x) => Data::Bf16(&x[part]),
+            },
         };
-        Matrix::of(data, shape.rows(), shape.width(), shape.width())
+        Matrix::of(data, rows.len(), width, width)
     }
 
     /// The shape.

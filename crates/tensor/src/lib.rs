@@ -21,14 +21,17 @@
 //! and panic with both shapes in the message.
 
 pub mod checkpoint;
+mod columns;
 pub mod gradcheck;
 pub mod graph;
 pub mod half;
 pub mod ops;
 pub mod param;
 pub mod pool;
+pub mod positions;
 pub mod reference;
 pub mod rng;
+pub mod rope_table;
 mod shape;
 mod tensor;
 
@@ -36,6 +39,8 @@ pub use checkpoint::checkpoint;
 pub use graph::{Backward, Gradients, Var, no_grad};
 pub use half::{HalfTensor, Saved, Storage, Weight, with_storage};
 pub use hearken_kernels::Write;
+pub use hearken_kernels::activation::Activation;
 pub use param::Param;
+pub use rope_table::RopeTable;
 pub use shape::Shape;
 pub use tensor::Tensor;

@@ -157,7 +157,7 @@ pub fn packed<D: AsRef<[u32]>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batches::IGNORED;
+    use crate::batches::IGNORED as I;
 
     #[test]
     fn padding_is_masked_and_never_a_target() {
@@ -169,7 +169,6 @@ mod tests {
         assert_eq!(mask, [1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0]);
         let batch = padded.shifted();
         assert_eq!(batch.inputs, [1, 2, 4, 0, 0, 0, 5, 6]);
-        const I: u32 = IGNORED;
         assert_eq!(batch.targets, [2, 3, I, I, I, I, 6, I]);
         assert!(pad::<Vec<u32>>(&[], 0).ids.is_empty());
         assert_eq!(pad(&[vec![], Vec::<u32>::new()], 0).shifted().counted(), 0);
@@ -180,7 +179,6 @@ mod tests {
         let pairs = teacher_forced(&[(vec![7, 8], vec![1, 2, 3]), (vec![9], vec![])], 100, 101, 0);
         assert_eq!(pairs.source.ids, [7, 8, 9, 0]);
         assert_eq!(pairs.target.inputs, [100, 1, 2, 3, 100, 0, 0, 0]);
-        const I: u32 = IGNORED;
         assert_eq!(pairs.target.targets, [1, 2, 3, 101, 101, I, I, I]);
         assert_eq!(pairs.target_lengths, [4, 1]);
     }
@@ -190,7 +188,6 @@ mod tests {
         let documents = [vec![1, 2], vec![3, 4, 5], vec![6], vec![], vec![7, 8, 9, 10, 11, 12]];
         assert_eq!(joined(&documents[..3], 99), [1, 2, 99, 3, 4, 5, 99, 6, 99]);
         let packed = packed(&documents, 5, 99, 0);
-        const I: u32 = IGNORED;
         assert_eq!(packed.batch.inputs, [1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 7, 8, 9, 10, 11]);
         assert_eq!(packed.batch.targets, [2, 99, 4, 5, 99, 99, I, I, I, I, 8, 9, 10, 11, 12]);
         assert_eq!(packed.segments, [1, 1, 2, 2, 2, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1]);

@@ -64,19 +64,19 @@ pub(super) fn characters(
     } else {
         json!({"type": "Fuse"})
     };
-    tokenizer(model, tokens.len(), Value::Null, decoder, specials)
+    tokenizer(&model, tokens.len(), &Value::Null, &decoder, specials)
 }
 
 /// A tokenizer in which the id of a byte is the byte.
 pub(super) fn bytes(specials: &[SpecialText]) -> Value {
     let model = bpe_without_merges(&letters().map(String::from), false, None);
-    tokenizer(model, 256, byte_level(false), byte_level(true), specials)
+    tokenizer(&model, 256, &byte_level(false), &byte_level(true), specials)
 }
 
 /// Byte-level BPE as GPT-2 has it, around a trained model.
-pub(super) fn bpe(model: Value, specials: &[SpecialText]) -> Value {
-    let size = vocabulary_size(&model);
-    tokenizer(model, size, byte_level(true), byte_level(true), specials)
+pub(super) fn bpe(model: &Value, specials: &[SpecialText]) -> Value {
+    let size = vocabulary_size(model);
+    tokenizer(model, size, &byte_level(true), &byte_level(true), specials)
 }
 
 /// WordPiece over the letters of bytes. `tokens` in the order of their ids.
@@ -89,13 +89,13 @@ pub(super) fn word_piece(tokens: &[String], unknown: &str, specials: &[SpecialTe
         {"type": "Replace", "pattern": {"Regex": format!("^{CONTINUATION}")}, "content": ""},
         byte_level(true),
     ]});
-    tokenizer(model, tokens.len(), words(), decoder, specials)
+    tokenizer(&model, tokens.len(), &words(), &decoder, specials)
 }
 
 /// Unigram over the letters of bytes: pieces with their log probabilities.
 pub(super) fn unigram(pieces: &[(String, f64)], specials: &[SpecialText]) -> Value {
     let model = json!({"type": "Unigram", "unk_id": null, "vocab": pieces, "byte_fallback": false});
-    tokenizer(model, pieces.len(), words(), byte_level(true), specials)
+    tokenizer(&model, pieces.len(), &words(), &byte_level(true), specials)
 }
 
 /// What WordPiece and Unigram see of a text.
@@ -131,10 +131,10 @@ fn vocabulary_size(model: &Value) -> usize {
 /// A whole `tokenizer.json`. Special tokens that the model does not have get the ids from `size`
 /// on.
 pub(super) fn tokenizer(
-    model: Value,
+    model: &Value,
     size: usize,
-    pre_tokenizer: Value,
-    decoder: Value,
+    pre_tokenizer: &Value,
+    decoder: &Value,
     specials: &[SpecialText],
 ) -> Value {
     let mut next = size..;

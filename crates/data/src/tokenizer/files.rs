@@ -95,13 +95,13 @@ impl Tokenizer {
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
             "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": pairs,
         });
-        Self::from_value(&assemble::bpe(model, &specials), None)
+        Self::from_value(&assemble::bpe(&model, &specials), None)
             .map_err(|error| bad(merges, &error.to_string()))
     }
 
     /// The `tokenizer.json` of this tokenizer.
     pub fn to_json(&self) -> Result<String> {
-        self.inner.to_string(true).map_err(failed)
+        self.inner.to_string(true).map_err(|error| failed(&error))
     }
 
     /// Writes `tokenizer.json` to `path`, whole or not at all.

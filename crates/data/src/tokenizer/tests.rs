@@ -102,7 +102,7 @@ fn special_tokens_come_only_when_asked_for() {
         let vocabulary = Training::new(kind).vocabulary.map(|_| 700);
         let text = Special::ALL.map(|special| format!("a {} b", special.default_text())).concat();
         let tokenizer =
-            Training { specials, vocabulary, ..Training::new(kind) }.train_on_text(&text).unwrap();
+            Training { vocabulary, specials, ..Training::new(kind) }.train_on_text(&text).unwrap();
         for special in Special::ALL {
             let id = tokenizer.require(special).unwrap();
             let text = format!("a {} b", special.default_text());

@@ -135,7 +135,7 @@ impl Training {
         report: Report<'_>,
     ) -> Result<Tokenizer> {
         self.check_specials()?;
-        let mut texts = Texts { texts, failure: None, done: 0, total, report };
+        let mut texts = Texts { inner: texts, failure: None, done: 0, total, report };
         let json = match self.kind {
             Kind::Character => self.train_characters(&mut texts),
             Kind::Byte => {
@@ -145,7 +145,7 @@ impl Training {
             }
             Kind::Bpe => self.train_merges(&mut texts, None).map(|model| {
                 let model = serde_json::to_value(model).unwrap_or_default();
-                assemble::bpe(model, &self.specials)
+                assemble::bpe(&model, &self.specials)
             }),
             Kind::WordPiece => self.train_word_piece(&mut texts),
             Kind::Unigram => self.train_unigram(&mut texts),
@@ -162,7 +162,7 @@ impl Training {
             .iter()
             .map(|s| (format!("{}_token", s.special.name()), s.text.clone().into()))
             .collect();
-        Tokenizer::from_value(&json, Some(&roles.into())).map_err(failed)
+        Tokenizer::from_value(&json, Some(&roles.into())).map_err(|error| failed(&error))
     }
 
     fn check_specials(&self) -> Result<()> {
@@ -257,10 +257,12 @@ impl Training {
         }
         let mut trainer = trainer.build();
         let splitter = splitter(&pattern)?;
-        trainer.feed(&mut *texts, |text| words_of(&splitter, text)).map_err(failed)?;
+        trainer
+            .feed(&mut *texts, |text| words_of(&splitter, text))
+            .map_err(|error| failed(&error))?;
         texts.say(Stage::Training);
         let mut model = BPE::default();
-        trainer.train(&mut model).map_err(failed)?;
+        trainer.train(&mut model).map_err(|error| failed(&error))?;
         Ok(model)
     }
 
@@ -291,8 +293,12 @@ impl Training {
                 break;
             }
             let words = batch.par_iter().map(|text| words_of(&splitter, text));
-            for words in words.collect::<tokenizers::Result<Vec<_>>>().map_err(failed)? {
-                words.into_iter().for_each(|word| *counts.entry(word).or_default() += 1);
+            for words in
+                words.collect::<tokenizers::Result<Vec<_>>>().map_err(|error| failed(&error))?
+            {
+                for word in words {
+                    *counts.entry(word).or_default() += 1;
+                }
             }
         }
         texts.say(Stage::Training);
@@ -315,7 +321,9 @@ impl Training {
             .num_threads(1)
             .build()
             .map_err(|error| Error::Tokenizer(error.to_string()))?;
-        one_thread.install(|| trainer.do_train(words, &mut model)).map_err(failed)?;
+        one_thread
+            .install(|| trainer.do_train(words, &mut model))
+            .map_err(|error| failed(&error))?;
         Ok(assemble::unigram(&settle(&model, room), &self.specials))
     }
 }
@@ -369,7 +377,7 @@ fn words_of(splitter: &PreTokenizerWrapper, text: &str) -> tokenizers::Result<Ve
 
 /// Texts on their way to a trainer: counted, and stopped at the first failure.
 struct Texts<'a, R> {
-    texts: R,
+    inner: R,
     failure: Option<Error>,
     done: u64,
     total: Option<u64>,
@@ -389,7 +397,7 @@ impl<R: Iterator<Item = Result<String>>> Iterator for Texts<'_, R> {
         if self.failure.is_some() {
             return None;
         }
-        match self.texts.next()? {
+        match self.inner.next()? {
             Ok(text) => {
                 self.done += text.len() as u64;
                 self.say(Stage::Reading);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::math::erf_reference;
-use crate::testing::{LENGTHS, assert_close, on_every_isa, samples};
+use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
 use crate::threads::with_threads;
 
 fn reference(activation: Activation, x: f64) -> (f64, f64) {
@@ -29,10 +29,6 @@ fn reference(activation: Activation, x: f64) -> (f64, f64) {
 /// times over (u < 20 where the result matters), in units of f32's spacing at 1, scaled by |x|.
 fn bound(x: f32) -> f64 {
     12.0 * f64::from(f32::EPSILON) * f64::from(x.abs().max(1.0))
-}
-
-fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&x| f64::from(x)).collect()
 }
 
 #[test]

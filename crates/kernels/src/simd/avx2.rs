@@ -126,6 +126,10 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
+    fn swap_pairs(self, a: __m256) -> __m256 {
+        here!(_mm256_permute_ps::<0b10_11_00_01>(a))
+    }
+    #[inline(always)]
     fn largest(self, a: __m256) -> f32 {
         here!({
             let four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));

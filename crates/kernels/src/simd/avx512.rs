@@ -124,6 +124,10 @@ impl Simd for Avx512 {
         })
     }
     #[inline(always)]
+    fn swap_pairs(self, a: __m512) -> __m512 {
+        here!(_mm512_permute_ps::<0b10_11_00_01>(a))
+    }
+    #[inline(always)]
     fn largest(self, a: __m512) -> f32 {
         here!({
             let low = _mm512_castps512_ps256(a);

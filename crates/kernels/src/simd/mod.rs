@@ -1,8 +1,8 @@
 //! One small vector trait, and the loops over slices that are written with it.
 //!
-//! A kernel is an `#[inline(always)]` function generic over [`Simd`]; [`dispatch!`] makes the
+//! A kernel is an `#[inline(always)]` function generic over [`Simd`]; [`dispatch!`](crate::dispatch) makes the
 //! public function that picks the instruction set at run time. Inside, a loop runs over
-//! [`Span`]s with [`each_span!`]: whole vectors, then one shorter span at the end.
+//! [`Span`]s with [`each_span!`](crate::each_span): whole vectors, then one shorter span at the end.
 //!
 //! ```
 //! use hearken_kernels::simd::{Simd, Span};
@@ -32,6 +32,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+pub(crate) mod reduce;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
@@ -112,6 +113,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// The sum of all lanes, in a fixed order.
     fn sum(self, a: Self::V) -> f32;
+    /// Lanes 0 and 1 exchanged, 2 and 3, and so on.
+    fn swap_pairs(self, a: Self::V) -> Self::V;
     /// The largest lane.
     fn largest(self, a: Self::V) -> f32;
 
@@ -255,21 +258,21 @@ macro_rules! each_span {
 /// Declares functions that run a generic kernel on the instruction set of the moment:
 /// `dispatch! { pub fn name(x: &[f32]) -> f32 => generic_name }` calls
 /// `generic_name(s, x)`, an `#[inline(always)]` function generic over
-/// [`Simd`](crate::simd::Simd).
+/// [`Simd`](crate::simd::Simd). One type parameter more may be given, `fn name<M: Bound>(…)`.
 #[macro_export]
 macro_rules! dispatch {
-    ($($(#[$meta:meta])* $vis:vis fn $name:ident
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident $(<$type:ident : $bound:path>)?
         ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? => $generic:path)+) => {$(
         $(#[$meta])*
-        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$type: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-                fn on_avx512(s: $crate::simd::Avx512, $($arg: $ty),*) $(-> $ret)? {
+                fn on_avx512 $(<$type: $bound>)? (s: $crate::simd::Avx512, $($arg: $ty),*) $(-> $ret)? {
                     $generic(s, $($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma,f16c")]
-                fn on_avx2(s: $crate::simd::Avx2, $($arg: $ty),*) $(-> $ret)? {
+                fn on_avx2 $(<$type: $bound>)? (s: $crate::simd::Avx2, $($arg: $ty),*) $(-> $ret)? {
                     $generic(s, $($arg),*)
                 }
                 match $crate::isa::current() {

@@ -26,7 +26,8 @@ impl Simd for Portable {
     const LANES: usize = LANES;
     type V = F;
     type I = U;
-    type M = [bool; LANES];
+    /// All bits set, or none: what the compiler turns into compare and blend.
+    type M = U;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -98,22 +99,28 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn less(self, a: F, b: F) -> [bool; LANES] {
-        std::array::from_fn(|i| a[i] < b[i])
+    fn less(self, a: F, b: F) -> U {
+        std::array::from_fn(|i| if a[i] < b[i] { !0 } else { 0 })
     }
     #[inline(always)]
-    fn less_equal(self, a: F, b: F) -> [bool; LANES] {
-        std::array::from_fn(|i| a[i] <= b[i])
+    fn less_equal(self, a: F, b: F) -> U {
+        std::array::from_fn(|i| if a[i] <= b[i] { !0 } else { 0 })
     }
     #[inline(always)]
-    fn select(self, m: [bool; LANES], yes: F, no: F) -> F {
-        std::array::from_fn(|i| if m[i] { yes[i] } else { no[i] })
+    fn select(self, m: U, yes: F, no: F) -> F {
+        std::array::from_fn(|i| {
+            f32::from_bits((yes[i].to_bits() & m[i]) | (no[i].to_bits() & !m[i]))
+        })
     }
 
     #[inline(always)]
     fn sum(self, a: F) -> f32 {
         let four: [f32; 4] = std::array::from_fn(|i| a[i] + a[i + 4]);
         (four[0] + four[2]) + (four[1] + four[3])
+    }
+    #[inline(always)]
+    fn swap_pairs(self, a: F) -> F {
+        std::array::from_fn(|i| a[i ^ 1])
     }
     #[inline(always)]
     fn largest(self, a: F) -> f32 {

@@ -29,6 +29,7 @@ fn arithmetic_on<S: Simd>(s: S, a: &[f32], b: &[f32], c: &[f32], out: &mut [Vec<
             s.select(s.less_equal(x, y), x, z),
             s.copy_sign(x, y),
             s.to_float(s.to_int(x)),
+            s.swap_pairs(x),
         ];
         for (out, v) in out.iter_mut().zip(results) {
             s.write(out, at, v);
@@ -104,7 +105,7 @@ fn arithmetic_matches_scalars_on_every_isa() {
     for isa in Isa::all_available() {
         for len in (0..40).chain([63, 64, 65]) {
             let (a, b, c) = (samples(len, 1), samples(len, 2), samples(len, 3));
-            let mut out = vec![vec![f32::NAN; len]; 14];
+            let mut out = vec![vec![f32::NAN; len]; 15];
             with_isa(isa, || arithmetic(&a, &b, &c, &mut out));
             for i in 0..len {
                 let (x, y, z) = (a[i], b[i], c[i]);
@@ -125,6 +126,8 @@ fn arithmetic_matches_scalars_on_every_isa() {
                     (if x <= y { x } else { z }, 0.0),
                     (x.copysign(y), 0.0),
                     (x.round_ties_even(), 0.0),
+                    // Behind the last element zeros are read.
+                    (a.get(i ^ 1).copied().unwrap_or(0.0), 0.0),
                 ];
                 for (which, (want, bound)) in want.into_iter().enumerate() {
                     let got = out[which][i];

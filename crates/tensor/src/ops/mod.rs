@@ -25,10 +25,27 @@ macro_rules! ops {
 }
 
 ops! {
+    activations,
     add,
+    concat,
+    cross_entropy,
+    dropout,
+    embedding,
+    gated,
+    head_cross_entropy,
+    layer_norm,
     linear,
+    matmul,
     mean,
+    mse,
     mul,
+    rms_norm,
+    rope,
+    scale,
+    slice,
+    softmax,
+    sub,
+    transpose,
 }
 
 #[cfg(test)]

@@ -1,7 +1,20 @@
 //! Matrix products: `out = A·B` or `out += A·B`, in every layout that a linear layer and its two
 //! gradients need, with what follows the product (bias, activation) done while it is in cache.
 
+mod blocked;
+mod epilogue;
+pub(crate) mod micro;
+pub(crate) mod pack;
+
+pub use epilogue::Epilogue;
+
 use crate::Write;
+use crate::threads::SharedMut;
+use blocked::Job;
+use epilogue::Tail;
+
+#[cfg(test)]
+mod tests;
 
 /// A matrix in memory: element (i, j) is `data[i · row_stride + j · column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -72,36 +85,41 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `out = A·B` ([`Write::Set`]) or `out += A·B` ([`Write::Add`]); row `i` of the result starts at
-/// `out[i · out_stride]`. If `bias` is given, it is added to every row.
+/// `out = A·B` ([`Write::Set`]) or `out += A·B` ([`Write::Add`]), then the [`Epilogue`]; row `i`
+/// of the result starts at `out[i · out_stride]`.
 ///
-/// The sum over the inner dimension runs in an order that depends on the shape alone, so the bits
-/// do not depend on the number of threads, nor the bits of a row on the other rows.
+/// Each element is summed in an order that depends on the inner dimension alone. So the bits of
+/// a row depend on that row of A and on B: not on the number of threads, nor on the other rows or
+/// how many there are.
 pub fn gemm(
     a: Matrix<'_>,
     b: Matrix<'_>,
     out: &mut [f32],
     out_stride: usize,
     write: Write,
-    bias: Option<&[f32]>,
+    epilogue: Epilogue<'_>,
 ) {
-    let (m, k) = a.shape();
-    let (k2, n) = b.shape();
+    let ((m, k), (k2, n)) = (a.shape(), b.shape());
     assert_eq!(k, k2, "inner dimensions differ: {m}×{k} times {k2}×{n}");
-    let at = |x: &Matrix<'_>, i: usize, j: usize| {
-        let index = i * x.row_stride + j * x.column_stride;
-        match x.data {
-            Data::F32(d) => d[index],
-            Data::F16(d) => half::f16::from_bits(d[index]).to_f32(),
-            Data::Bf16(d) => half::bf16::from_bits(d[index]).to_f32(),
-        }
-    };
-    for i in 0..m {
-        for j in 0..n {
-            let product: f32 = (0..k).map(|p| at(&a, i, p) * at(&b, p, j)).sum();
-            let value = product + bias.map_or(0.0, |b| b[j]);
-            let out = &mut out[i * out_stride + j];
-            *out = if write == Write::Add { *out + value } else { value };
-        }
+    if m == 0 || n == 0 {
+        return;
+    }
+    let needed = (m - 1) * out_stride + n;
+    assert!(
+        out.len() >= needed && out_stride >= n,
+        "a {m}×{n} product with row stride {out_stride} does not fit in {} elements",
+        out.len()
+    );
+    if k == 0 && write == Write::Set {
+        out[..needed].chunks_mut(out_stride).for_each(|row| row[..n].fill(0.0));
+    }
+    let tail = Tail::new(epilogue, n, needed);
+    let out = SharedMut::new(out);
+    let job = Job { a, b: b.transposed(), out, out_stride, write, tail };
+    if k == 0 {
+        // SAFETY: nothing else works on `out`.
+        (0..m).for_each(|row| unsafe { job.finish(row, 0..n) });
+    } else {
+        blocked::run(&job);
     }
 }

@@ -1,0 +1,94 @@
+//! `hearken bench`: how fast are the kernels, and how near to what the machine can do?
+
+mod gemm;
+mod requests;
+mod timing;
+
+use crate::failure::Failure;
+use crate::machine::{self, Machine, Peak};
+use clap::Subcommand;
+use hearken::tensor::pool;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Time the kernels on this machine.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Gemm(gemm::Arguments),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::Gemm(arguments) => gemm::run(arguments),
+    }
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report<R> {
+    version: &'static str,
+    machine: Machine,
+    peak: Peak,
+    results: Vec<R>,
+}
+
+/// The most memory that was needed, in bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Memory {
+    /// By the whole process, where the system tells.
+    resident: Option<usize>,
+    /// By tensors.
+    tensors: usize,
+}
+
+impl Memory {
+    /// Starts anew: gives unused buffers back to the system and resets the marks.
+    fn reset() {
+        pool::release();
+        pool::reset_peak();
+        machine::reset_peak_resident();
+    }
+
+    /// The most since [`Memory::reset`].
+    fn most() -> Self {
+        Self { resident: machine::peak_resident_bytes(), tensors: pool::usage().peak }
+    }
+
+    fn text(self) -> String {
+        let resident = self.resident.map_or("?".to_owned(), megabytes);
+        format!("{resident} MB resident, {} MB in tensors", megabytes(self.tensors))
+    }
+}
+
+fn megabytes(bytes: usize) -> String {
+    format!("{:.0}", bytes as f64 / 1e6)
+}
+
+/// Refuses work that does not fit the memory, where the system tells how much there is.
+fn check_memory(bytes: Option<usize>) -> Result<(), Failure> {
+    let most = machine::available_bytes().unwrap_or(usize::MAX);
+    match bytes {
+        Some(bytes) if bytes <= most => Ok(()),
+        _ => {
+            let needed = bytes.map_or("more than any memory".to_owned(), |b| megabytes(b) + " MB");
+            let most = megabytes(most);
+            Err(Failure::Input(format!(
+                "this needs {needed}, and {most} MB are free\nhint: choose smaller numbers"
+            )))
+        }
+    }
+}
+
+/// Reads a positive number of seconds, at most an hour.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number above 0 and up to 3600".to_owned()),
+    }
+}

@@ -1,0 +1,32 @@
+//! The line protocol by which a script alternates our kernels with a peer's in one run.
+//!
+//! Every line on stdin is a JSON object that says what to run and how many `calls` of it; the
+//! answer is a line on stdout, a JSON object with the seconds of each call.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, BufRead, Write};
+
+/// Answers requests until stdin ends.
+pub(super) fn serve<Request: DeserializeOwned, Answer: Serialize>(
+    mut answer: impl FnMut(Request) -> Result<Answer, Failure>,
+) -> Result<(), Failure> {
+    let mut out = io::stdout();
+    for line in io::stdin().lock().lines() {
+        let line = line.map_err(|error| Failure::Input(format!("cannot read stdin: {error}")))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let request = serde_json::from_str(&line).map_err(|error| {
+            Failure::Input(format!(
+                "a request is not understood: {error}\nhint: 'hearken bench --help' and \
+                 benches/README.md show one; it was: {line}"
+            ))
+        })?;
+        let text = serde_json::to_string(&answer(request)?).map_err(io::Error::from)?;
+        writeln!(out, "{text}")?;
+        out.flush()?;
+    }
+    Ok(())
+}

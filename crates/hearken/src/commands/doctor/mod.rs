@@ -1,0 +1,241 @@
+//! `hearken doctor`: is this machine known, and is every operation right on it?
+//!
+//! Every case of every operation goes through [`Case::check`]: value and gradients against the
+//! f64 reference, accumulation, and the same bits on 1 to 4 threads.
+
+mod check;
+mod table;
+
+use crate::failure::Failure;
+use crate::machine::{Machine, Peak};
+use crate::terminal::{Progress, Terminal};
+use check::OpReport;
+use hearken::tensor::gradcheck::Case;
+use hearken::tensor::ops;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::time::Instant;
+use table::Table;
+
+/// Prove every operation on this machine.
+///
+/// Shows the processor and its measured speed, then for every operation the worst error of its
+/// value and of its gradients against finite differences in double precision, next to the bound
+/// it must keep; whether gradients are added to what was there; and whether 1, 2, 3 and 4 threads
+/// give the same bits. Exits with 1 and the name of the operation if anything is off.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    /// Check only this operation (may be given several times)
+    #[arg(long = "op", value_name = "NAME")]
+    ops: Vec<String>,
+
+    /// List every case and not only the worst of each operation
+    #[arg(long, short)]
+    verbose: bool,
+
+    /// Write one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken doctor
+  hearken doctor --op linear --op attention --verbose
+  HEARKEN_SIMD=portable hearken doctor
+  hearken doctor --json | jq '.ops[] | {op, ok}'
+
+Keys of --json:
+  ok        true if nothing is off
+  failed    names of the operations that are off
+  seconds   how long it took
+  version   of hearken
+  machine   cpu, cores, features, simd, threads
+  peak      one_thread and all_threads, each with gflops and read_gb_per_second
+  ops       per operation: op, ok, seconds, forward and backward (error, bound and
+            case of the worst), accumulates, same_bits, and
+            cases: case, ok, forward, forward_bound, backward ([{input, error}]),
+            backward_bound, bound_reason, accumulates, same_bits, faults
+An error that is not a number is null.";
+
+#[derive(Serialize)]
+struct Report {
+    ok: bool,
+    failed: Vec<&'static str>,
+    seconds: f64,
+    version: &'static str,
+    machine: Machine,
+    peak: Peaks,
+    ops: Vec<OpReport>,
+}
+
+#[derive(Serialize)]
+struct Peaks {
+    one_thread: Peak,
+    all_threads: Peak,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let start = Instant::now();
+    let chosen = chosen(&arguments.ops)?;
+    let mut out = io::stdout();
+    let mut progress = Progress::new();
+    let terminal = Terminal::stdout();
+
+    let machine = Machine::of_this_process();
+    progress.show("measuring the machine …");
+    let peak = Peaks { one_thread: Peak::measure(1), all_threads: Peak::measure(machine.threads) };
+    let table = Table::new(terminal, &chosen, arguments.verbose);
+    if !arguments.json {
+        progress.clear();
+        write_machine(&mut out, terminal, &machine, &peak)?;
+        table.write_head(&mut out)?;
+    }
+    let mut ops = Vec::new();
+    for (done, (op, cases)) in chosen.iter().enumerate() {
+        progress.show(&format!("checking {op} ({} of {}) …", done + 1, chosen.len()));
+        let report = check::check(op, cases);
+        if !arguments.json {
+            progress.clear();
+            table.write_row(&mut out, &report)?;
+        }
+        ops.push(report);
+    }
+    progress.clear();
+    let failed: Vec<_> = ops.iter().filter(|report| !report.ok).map(|report| report.op).collect();
+    let seconds = start.elapsed().as_secs_f64();
+    if arguments.json {
+        let report = Report {
+            ok: failed.is_empty(),
+            failed: failed.clone(),
+            seconds,
+            version: env!("CARGO_PKG_VERSION"),
+            machine,
+            peak,
+            ops,
+        };
+        let text = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
+        writeln!(out, "{text}")?;
+    } else if failed.is_empty() {
+        let cases: usize = ops.iter().map(|report| report.cases.len()).sum();
+        writeln!(
+            out,
+            "\n{}, {}: {} ({seconds:.1} s)",
+            plural(ops.len(), "op"),
+            plural(cases, "case"),
+            terminal.green("all within their bounds")
+        )?;
+    }
+    verdict(&failed)
+}
+
+/// The operations to check with their cases: all, or those named.
+fn chosen(names: &[String]) -> Result<Vec<(&'static str, Vec<Case>)>, Failure> {
+    for name in names {
+        if !ops::NAMES.contains(&name.as_str()) {
+            return Err(unknown(name));
+        }
+    }
+    let wanted = |op: &str| names.is_empty() || names.iter().any(|name| name == op);
+    let mut chosen: Vec<(&'static str, Vec<Case>)> =
+        ops::NAMES.iter().filter(|op| wanted(op)).map(|op| (*op, Vec::new())).collect();
+    for case in ops::registry() {
+        if let Some((_, cases)) = chosen.iter_mut().find(|(op, _)| *op == case.op) {
+            cases.push(case);
+        }
+    }
+    Ok(chosen)
+}
+
+fn unknown(name: &str) -> Failure {
+    /// Below this the names have little in common and a guess would only confuse.
+    const ALIKE: f64 = 0.75;
+    let mut near: Vec<(f64, &str)> =
+        ops::NAMES.iter().map(|op| (strsim::jaro_winkler(op, name), *op)).collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let guesses: Vec<&str> =
+        near.iter().take(3).filter(|(likeness, _)| *likeness > ALIKE).map(|(_, op)| *op).collect();
+    let hint = if guesses.is_empty() {
+        format!("the operations are {}", ops::NAMES.join(", "))
+    } else {
+        format!("did you mean {}?", guesses.join(" or "))
+    };
+    Failure::Input(format!("there is no operation '{name}'\nhint: {hint}"))
+}
+
+fn write_machine(
+    out: &mut impl Write,
+    terminal: Terminal,
+    machine: &Machine,
+    peak: &Peaks,
+) -> io::Result<()> {
+    let Peaks { one_thread: one, all_threads: all } = peak;
+    let threads = plural(machine.threads, "thread");
+    let lines = [
+        ("cpu", format!("{}, {}", machine.cpu, plural(machine.cores, "core"))),
+        ("features", machine.features.join(" ")),
+        ("simd", format!("{} on {threads}", machine.simd)),
+        (
+            "fma peak",
+            format!("{:.1} GFLOP/s on 1 thread, {:.1} on {threads}", one.gflops, all.gflops),
+        ),
+        (
+            "reads",
+            format!(
+                "{:.1} GB/s on 1 thread, {:.1} on {threads}",
+                one.read_gb_per_second, all.read_gb_per_second
+            ),
+        ),
+    ];
+    for (name, text) in lines.iter().filter(|(_, text)| !text.is_empty()) {
+        writeln!(out, "{} {text}", terminal.bold(&format!("{name:9}")))?;
+    }
+    writeln!(out)
+}
+
+fn plural(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+fn verdict(failed: &[&str]) -> Result<(), Failure> {
+    let Some(first) = failed.first() else { return Ok(()) };
+    let what = if failed.len() == 1 { "this operation is" } else { "these operations are" };
+    Err(Failure::Check(format!(
+        "{what} off on this machine: {}\nhint: 'hearken doctor --op {first} --verbose' shows its \
+         cases; if HEARKEN_SIMD=portable is right, the fault is in a wider instruction set",
+        failed.join(", ")
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_operations_are_chosen_unless_some_are_named() {
+        let names = |chosen: Vec<(&'static str, Vec<Case>)>| -> Vec<&str> {
+            assert!(chosen.iter().all(|(_, cases)| !cases.is_empty()));
+            chosen.into_iter().map(|(op, _)| op).collect()
+        };
+        assert_eq!(names(chosen(&[]).unwrap()), ops::NAMES);
+        assert_eq!(names(chosen(&["mul".into(), "add".into()]).unwrap()), ["add", "mul"]);
+    }
+
+    #[test]
+    fn a_misspelt_operation_names_the_nearest_and_another_lists_all() {
+        let message = |name| match unknown(name) {
+            Failure::Input(message) => message,
+            other => panic!("{other:?}"),
+        };
+        assert!(message("liner").contains("hint: did you mean linear"));
+        assert!(message("zzz").contains("hint: the operations are "));
+    }
+
+    #[test]
+    fn a_failure_names_the_operations() {
+        assert!(verdict(&[]).is_ok());
+        let Err(Failure::Check(message)) = verdict(&["add", "mul"]) else { panic!("no failure") };
+        assert!(message.starts_with("these operations are off on this machine: add, mul\nhint: "));
+    }
+}

@@ -1,0 +1,4 @@
+//! One file or folder per command: its arguments, and `run`.
+
+pub(crate) mod bench;
+pub(crate) mod doctor;

@@ -1,0 +1,40 @@
+//! How a command ends when it does not end well.
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Why a command stopped. Messages are in lower case, without a full stop, and may end in a line
+/// `hint: …`.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The input was wrong: exit code 2.
+    Input(String),
+    /// The input was right, and what it asked to check is not: exit code 1.
+    Check(String),
+    /// A result could not be written.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl Failure {
+    /// Tells the user, and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let (code, message) = match self {
+            Self::Input(message) => (2, message),
+            Self::Check(message) => (1, message),
+            // The reader has seen enough, as in `hearken doctor | head -1`.
+            Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => {
+                return ExitCode::SUCCESS;
+            }
+            Self::Output(error) => (1, format!("cannot write the result: {error}")),
+        };
+        // If stderr is gone too, the exit code still speaks.
+        let _ = writeln!(io::stderr(), "error: {message}");
+        ExitCode::from(code)
+    }
+}

@@ -1,0 +1,25 @@
+//! Hearken as a library: one name for what its crates offer.
+//!
+//! - [`tensor`]: tensors, the graph that differentiates them, every operation with its proof,
+//!   and the checker that proves operations of your own.
+//! - [`kernels`]: the loops beneath, over plain slices: matrix products, vector functions,
+//!   threads, and which instruction set they run on.
+//!
+//! ```
+//! use hearken::tensor::{Tensor, Var, ops::linear::linear};
+//!
+//! let x = Var::constant(Tensor::new([1, 2], &[1.0, 2.0]));
+//! let weight = Var::leaf(Tensor::new([3, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]));
+//! let out = linear(&x, &weight, None); // (1, 3)
+//! assert_eq!(out.value().data(), &[1.0, 2.0, 3.0]);
+//!
+//! out.sum().backward();
+//! // Every row of the weight met the same x.
+//! assert_eq!(weight.gradient().unwrap().data(), &[1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
+//! ```
+//!
+//! The binary `hearken` is built from this library; `hearken doctor` proves every operation on
+//! the machine it runs on.
+
+pub use hearken_kernels as kernels;
+pub use hearken_tensor as tensor;

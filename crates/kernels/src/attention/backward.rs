@@ -1,0 +1,295 @@
+//! Backward: the gradients of queries, keys, values, and of what the rule has learned.
+//!
+//! A task owns some blocks of keys of one key/value head. For each it walks over the blocks of
+//! queries that see it, and accumulates dk and dv of the block in cache. Tasks that share a
+//! head would all add to its dq; instead each has a dq of its own, and these are added up in
+//! order when all are done. How many tasks share a head depends on the shape alone.
+
+use super::forward::{TASKS, wave};
+use super::products::{Left, padded, product};
+use super::scores::Visibility;
+use super::tiles::{
+    Drop, KEYS, QUERIES, apply, block, collect, dot, pack_rows, pack_transposed, soften_backward,
+};
+use super::{Attention, Gradients, RowsMut, Scores, Shape};
+use crate::Write;
+use crate::scratch;
+use crate::threads::{self, SharedMut};
+
+/// Working memory of the heads taken at once, in floats (32 MiB), unless more are needed to have
+/// enough tasks.
+const WORKING_FLOATS: usize = 8 << 20;
+/// A rule with partial gradients longer than this gets one task per head: several would each
+/// need such a partial.
+const LONG_PARTIAL: usize = 1 << 16;
+
+/// Lengths, in floats, of what a head keeps between the phases.
+struct Layout {
+    /// Tasks that share a key/value head.
+    shares: usize,
+    /// q scaled and padded, (T, D padded); dout padded, (T, Dv padded); lse; δ.
+    packed: usize,
+    /// dq, (T, D padded), one for each share.
+    dq: usize,
+    /// The rule's partial, one for each share.
+    partial: usize,
+}
+
+impl Layout {
+    fn head(&self) -> usize {
+        self.packed + self.shares * (self.dq + self.partial)
+    }
+}
+
+pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradients<'_>) {
+    let Shape { batch, queries, keys, kv_heads, width, value_width, .. } = attention.shape;
+    let Gradients { out, lse, dout, dqueries, dkeys, dvalues, mut dscores } = gradients;
+    let group = attention.shape.group();
+    let pairs = batch * kv_heads;
+    let (q_stride, o_stride) = (padded(width), padded(value_width));
+    let partial = if dscores.is_some() { attention.scores.partial_len() } else { 0 };
+    let shares = if partial > LONG_PARTIAL {
+        1
+    } else {
+        TASKS.div_ceil(2 * pairs.max(1)).clamp(1, keys.div_ceil(KEYS).max(1))
+    };
+    let layout = Layout {
+        shares,
+        packed: queries * (q_stride + o_stride + 2),
+        dq: if dqueries.is_some() { queries * q_stride } else { 0 },
+        partial,
+    };
+    if let Some((dscores, Write::Set)) = &mut dscores {
+        dscores.fill(0.0);
+    }
+    let wave = wave(pairs, group * layout.head(), shares, WORKING_FLOATS);
+    for first in (0..pairs).step_by(wave.max(1)) {
+        let pairs = first..(first + wave).min(pairs);
+        let wave_heads = pairs.len() * group;
+        // Head number `i` of the wave.
+        let place = |i: usize| {
+            let pair = first + i / group;
+            (pair / kv_heads, pair % kv_heads * group + i % group)
+        };
+        scratch::with(wave_heads * layout.head(), |memory| {
+            let (packed, memory) = memory.split_at_mut(wave_heads * layout.packed);
+            let (dq, partials) = memory.split_at_mut(wave_heads * shares * layout.dq);
+            prepare(attention, out, lse, dout, place, &mut *packed, &layout, wave_heads);
+            threads::for_row_chunks(
+                wave_heads * shares,
+                1,
+                [(&mut *dq, layout.dq), (&mut *partials, partial)],
+                |_, [dq, partials]| {
+                    dq.fill(0.0);
+                    partials.fill(0.0);
+                },
+            );
+            {
+                let (dq, partials) = (SharedMut::new(dq), SharedMut::new(partials));
+                threads::for_each(pairs.len() * shares, |task| {
+                    let (pair, share) = (task % pairs.len(), task / pairs.len());
+                    let heads = (0..group).map(|g| {
+                        let i = pair * group + g;
+                        let own = (i * shares + share) * layout.dq;
+                        let own_partial = (i * shares + share) * partial;
+                        // SAFETY: (head, share) belongs to this task alone.
+                        let dq = unsafe { dq.range(own..own + layout.dq) };
+                        // SAFETY: as above.
+                        let partial = unsafe { partials.range(own_partial..own_partial + partial) };
+                        let packed = &packed[i * layout.packed..(i + 1) * layout.packed];
+                        Head { packed, dq, partial }
+                    });
+                    let heads: Vec<Head<'_>> = heads.collect();
+                    let (b, h) = place(pair * group);
+                    let of_keys = (dkeys.as_ref(), dvalues.as_ref());
+                    share_of_keys(attention, b, h, share, shares, heads, of_keys);
+                });
+            }
+            if let Some(dqueries) = &dqueries {
+                add_shares(attention, dqueries, dq, place, &layout, wave_heads);
+            }
+            if let Some((dscores, _)) = &mut dscores {
+                for i in 0..wave_heads {
+                    let (b, h) = place(i);
+                    for share in 0..shares {
+                        let start = (i * shares + share) * partial;
+                        let partial = &partials[start..start + partial];
+                        attention.scores.collect(b, h, partial, dscores);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Fills `packed` of every head of the wave: q · scale, dout, lse, δ.
+fn prepare<M: Scores>(
+    attention: &Attention<'_, M>,
+    out: &[f32],
+    lse: &[f32],
+    dout: &[f32],
+    place: impl Fn(usize) -> (usize, usize) + Sync,
+    packed: &mut [f32],
+    layout: &Layout,
+    wave_heads: usize,
+) {
+    let Shape { queries, heads, width, value_width, .. } = attention.shape;
+    let (q_stride, o_stride) = (padded(width), padded(value_width));
+    threads::for_row_chunks(wave_heads, 1, [(packed, layout.packed)], |i, [packed]| {
+        let (b, h) = place(i.start);
+        let (q, packed) = packed.split_at_mut(queries * q_stride);
+        let (o, packed) = packed.split_at_mut(queries * o_stride);
+        let (own_lse, delta) = packed.split_at_mut(queries);
+        let rows = (0..queries).map(|i| attention.queries.head(b, i, h));
+        pack_rows(rows, attention.scale, q_stride, q);
+        let at = |i: usize| {
+            let start = ((b * queries + i) * heads + h) * value_width;
+            start..start + value_width
+        };
+        pack_rows((0..queries).map(|i| &dout[at(i)]), 1.0, o_stride, o);
+        for i in 0..queries {
+            delta[i] = dot(&out[at(i)], &dout[at(i)]);
+            // Nothing seen: +∞ makes every weight exp(s − ∞) = 0.
+            let lse = lse[(b * heads + h) * queries + i];
+            own_lse[i] = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
+        }
+    });
+}
+
+/// Term (4): the shares of dq added up in order.
+fn add_shares<M: Scores>(
+    attention: &Attention<'_, M>,
+    dqueries: &RowsMut<'_>,
+    dq: &[f32],
+    place: impl Fn(usize) -> (usize, usize) + Sync,
+    layout: &Layout,
+    wave_heads: usize,
+) {
+    let Shape { queries, width, .. } = attention.shape;
+    let stride = padded(width);
+    let chunks = queries.div_ceil(QUERIES);
+    threads::for_each(wave_heads * chunks, |task| {
+        let (i, chunk) = (task / chunks, task % chunks);
+        let (b, h) = place(i);
+        scratch::with(width, |sum| {
+            for query in block(chunk, QUERIES, queries) {
+                let share = |n: usize| {
+                    let start = (i * layout.shares + n) * layout.dq + query * stride;
+                    &dq[start..start + width]
+                };
+                sum.copy_from_slice(share(0));
+                for n in 1..layout.shares {
+                    sum.iter_mut().zip(share(n)).for_each(|(sum, x)| *sum += x);
+                }
+                // SAFETY: (b, query, h) belongs to this task alone.
+                unsafe { dqueries.put(b, query, h, sum) };
+            }
+        });
+    });
+}
+
+/// What a task has of one query head.
+struct Head<'a> {
+    packed: &'a [f32],
+    dq: &'a mut [f32],
+    partial: &'a mut [f32],
+}
+
+/// One task: every `shares`-th block of keys from `share` on, so that under a causal rule each
+/// task has long and short ones. `heads` are those that share the keys, from number `h` on.
+fn share_of_keys<M: Scores>(
+    attention: &Attention<'_, M>,
+    b: usize,
+    h: usize,
+    share: usize,
+    shares: usize,
+    mut heads: Vec<Head<'_>>,
+    (dkeys, dvalues): (Option<&RowsMut<'_>>, Option<&RowsMut<'_>>),
+) {
+    let Shape { queries: all_queries, keys: all_keys, width, value_width, .. } = attention.shape;
+    let kv_head = h / attention.shape.group();
+    let (q_stride, o_stride) = (padded(width), padded(value_width));
+    let lens = [
+        width * KEYS,
+        value_width * KEYS,
+        KEYS * q_stride,
+        KEYS * q_stride,
+        KEYS * o_stride,
+        QUERIES * KEYS,
+        QUERIES * KEYS,
+    ];
+    scratch::with(lens.iter().sum(), |memory| {
+        let (k_transposed, memory) = memory.split_at_mut(lens[0]); // (D, KEYS)
+        let (v_transposed, memory) = memory.split_at_mut(lens[1]); // (Dv, KEYS)
+        let (k, memory) = memory.split_at_mut(lens[2]); // (KEYS, D padded), scaled
+        let (dk, memory) = memory.split_at_mut(lens[3]); // (KEYS, D padded)
+        let (dv, memory) = memory.split_at_mut(lens[4]); // (KEYS, Dv padded)
+        let (s, dp) = memory.split_at_mut(lens[5]); // (QUERIES, KEYS) each
+        for j in (share..all_keys.div_ceil(KEYS)).step_by(shares) {
+            let keys = block(j, KEYS, all_keys);
+            let key_rows = || keys.clone().map(|j| attention.keys.head(b, j, kv_head));
+            pack_transposed(key_rows(), k_transposed);
+            pack_rows(key_rows(), attention.scale, q_stride, k);
+            let value_rows = keys.clone().map(|j| attention.values.head(b, j, kv_head));
+            pack_transposed(value_rows, v_transposed);
+            dk.fill(0.0);
+            dv.fill(0.0);
+            for (g, head) in heads.iter_mut().enumerate() {
+                let (q, packed) = head.packed.split_at(all_queries * q_stride);
+                let (dout, packed) = packed.split_at(all_queries * o_stride);
+                let (lse, delta) = packed.split_at(all_queries);
+                for i in 0..all_queries.div_ceil(QUERIES) {
+                    let queries = block(i, QUERIES, all_queries);
+                    let rule = attention.scores;
+                    let visibility = rule.tile(b, h + g, queries.clone(), keys.clone());
+                    if visibility == Visibility::Empty {
+                        continue;
+                    }
+                    let (rows, columns) = (queries.len(), padded(keys.len()));
+                    let q = &q[queries.start * q_stride..queries.end * q_stride];
+                    let dout = &dout[queries.start * o_stride..queries.end * o_stride];
+                    let (s, dp) = (&mut s[..rows * KEYS], &mut dp[..rows * KEYS]);
+                    let left = Left::rows(q, q_stride);
+                    product(rows, columns, width, left, k_transposed, KEYS, s, KEYS, Write::Set);
+                    if visibility == Visibility::Partial {
+                        apply(rule, b, h + g, queries.clone(), keys.clone(), s);
+                    }
+                    let left = Left::rows(dout, o_stride);
+                    let inner = value_width;
+                    product(rows, columns, inner, left, v_transposed, KEYS, dp, KEYS, Write::Set);
+                    let drop = Drop::new(attention, b, h + g, queries.start, keys.start);
+                    let (lse, delta) = (&lse[queries.clone()], &delta[queries.clone()]);
+                    soften_backward(keys.len(), s, dp, lse, delta, drop);
+                    if visibility == Visibility::Partial && !head.partial.is_empty() {
+                        collect(rule, b, h + g, queries.clone(), keys.clone(), dp, head.partial);
+                    }
+                    let (add, count) = (Write::Add, keys.len());
+                    if dvalues.is_some() {
+                        let left = Left::transposed(s, KEYS); // (1)
+                        product(count, o_stride, rows, left, dout, o_stride, dv, o_stride, add);
+                    }
+                    if dkeys.is_some() {
+                        let left = Left::transposed(dp, KEYS); // (5)
+                        product(count, q_stride, rows, left, q, q_stride, dk, q_stride, add);
+                    }
+                    if !head.dq.is_empty() {
+                        let dq = &mut head.dq[queries.start * q_stride..queries.end * q_stride];
+                        let left = Left::rows(dp, KEYS); // (4)
+                        product(rows, q_stride, count, left, k, q_stride, dq, q_stride, add);
+                    }
+                }
+            }
+            for (r, j) in keys.enumerate() {
+                // SAFETY: (b, j, kv_head) belongs to this task alone.
+                unsafe {
+                    if let Some(dkeys) = dkeys {
+                        dkeys.put(b, j, kv_head, &dk[r * q_stride..][..width]);
+                    }
+                    if let Some(dvalues) = dvalues {
+                        dvalues.put(b, j, kv_head, &dv[r * o_stride..][..value_width]);
+                    }
+                }
+            }
+        }
+    });
+}

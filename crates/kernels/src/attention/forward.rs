@@ -1,0 +1,120 @@
+//! Forward: out and lse.
+//!
+//! Keys and values of a few key/value heads are packed once, keys transposed; then every block
+//! of queries is a task that walks over the tiles of keys it sees.
+
+use super::products::{Left, PAD, padded, product};
+use super::scores::Visibility;
+use super::tiles::{Drop, KEYS, QUERIES, apply, block, finish, pack_rows, pack_transposed, soften};
+use super::{Attention, Scores, Shape};
+use crate::Write;
+use crate::scratch;
+use crate::threads::{self, SharedMut};
+
+/// Key/value heads are packed together until they take this many floats (16 MiB), so that
+/// working memory stays small beside the operands, and in the last cache of a large CPU.
+const PACKED_FLOATS: usize = 4 << 20;
+/// … or until there are this many tasks, enough to share evenly among a few threads.
+pub(super) const TASKS: usize = 32;
+
+/// How many of `pairs` to take at once, if each needs `floats` and gives `tasks` tasks: even
+/// shares that depend on the shape alone.
+pub(super) fn wave(pairs: usize, floats: usize, tasks: usize, budget: usize) -> usize {
+    let most = (budget / floats.max(1)).max(TASKS.div_ceil(tasks.max(1))).clamp(1, pairs.max(1));
+    pairs.div_ceil(pairs.div_ceil(most).max(1))
+}
+
+pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], lse: &mut [f32]) {
+    let Shape { batch, queries, keys, kv_heads, width, value_width, .. } = attention.shape;
+    let group = attention.shape.group();
+    let (query_blocks, key_blocks) = (queries.div_ceil(QUERIES), keys.div_ceil(KEYS));
+    let value_stride = padded(value_width);
+    let packed_block = KEYS * (width + value_stride); // Kᵀ (D, KEYS), then V (KEYS, Dv padded)
+    let pairs = batch * kv_heads;
+    let wave = wave(pairs, key_blocks * packed_block, group * query_blocks, PACKED_FLOATS);
+    let (out, lse) = (SharedMut::new(out), SharedMut::new(lse));
+    for first in (0..pairs).step_by(wave.max(1)) {
+        let pairs = first..(first + wave).min(pairs);
+        scratch::with(pairs.len() * key_blocks * packed_block, |packed| {
+            let parts = [(&mut *packed, packed_block)];
+            threads::for_row_chunks(pairs.len() * key_blocks, 1, parts, |i, [packed]| {
+                let pair = first + i.start / key_blocks;
+                let (b, h) = (pair / kv_heads, pair % kv_heads);
+                let keys = block(i.start % key_blocks, KEYS, keys);
+                let (transposed, values) = packed.split_at_mut(width * KEYS);
+                let rows = keys.clone().map(|j| attention.keys.head(b, j, h));
+                pack_transposed(rows, transposed);
+                let rows = keys.map(|j| attention.values.head(b, j, h));
+                pack_rows(rows, 1.0, value_stride, values);
+            });
+            let packed = &*packed;
+            // The last queries see the most under a causal rule: long tasks first.
+            threads::for_each(pairs.len() * group * query_blocks, |task| {
+                let (i, head) = (task / (pairs.len() * group), task % (pairs.len() * group));
+                let pair = first + head / group;
+                let (b, h) = (pair / kv_heads, pair % kv_heads * group + head % group);
+                let packed = &packed[head / group * key_blocks * packed_block..];
+                let queries = block(query_blocks - 1 - i, QUERIES, queries);
+                query_block(attention, b, h, queries, packed, &out, &lse);
+            });
+        });
+    }
+}
+
+/// One block of queries of one head against all keys, packed.
+fn query_block<M: Scores>(
+    attention: &Attention<'_, M>,
+    b: usize,
+    h: usize,
+    queries: std::ops::Range<usize>,
+    packed: &[f32],
+    out: &SharedMut<'_>,
+    lse: &SharedMut<'_>,
+) {
+    let Shape { queries: all_queries, keys, heads, width, value_width, .. } = attention.shape;
+    let value_stride = padded(value_width);
+    let packed_block = KEYS * (width + value_stride);
+    let rows = queries.len();
+    let lens = [rows * width, rows * KEYS, rows * value_stride, rows * PAD, rows];
+    scratch::with(lens.iter().sum(), |memory| {
+        let (q, memory) = memory.split_at_mut(lens[0]); // (rows, D), scaled
+        let (s, memory) = memory.split_at_mut(lens[1]); // (rows, KEYS)
+        let (o, memory) = memory.split_at_mut(lens[2]); // (rows, Dv padded)
+        let (sums, largest) = memory.split_at_mut(lens[3]);
+        let q_rows = queries.clone().map(|i| attention.queries.head(b, i, h));
+        pack_rows(q_rows, attention.scale, width, q);
+        o.fill(0.0);
+        sums.fill(0.0);
+        largest.fill(f32::NEG_INFINITY);
+        for j in 0..keys.div_ceil(KEYS) {
+            let keys = block(j, KEYS, keys);
+            let visibility = attention.scores.tile(b, h, queries.clone(), keys.clone());
+            if visibility == Visibility::Empty {
+                continue;
+            }
+            let (k, v) = packed[j * packed_block..(j + 1) * packed_block].split_at(width * KEYS);
+            let columns = padded(keys.len());
+            product(rows, columns, width, Left::rows(q, width), k, KEYS, s, KEYS, Write::Set);
+            if visibility == Visibility::Partial {
+                apply(attention.scores, b, h, queries.clone(), keys.clone(), s);
+            }
+            let drop = Drop::new(attention, b, h, queries.start, keys.start);
+            soften(keys.len(), s, largest, sums, o, value_stride, drop);
+            let weights = Left::rows(s, KEYS);
+            let inner = keys.len();
+            let add = Write::Add;
+            product(rows, value_stride, inner, weights, v, value_stride, o, value_stride, add);
+        }
+        for (r, i) in queries.enumerate() {
+            let start = ((b * all_queries + i) * heads + h) * value_width;
+            // SAFETY: each (b, i, h) belongs to one task, and to one round of this loop.
+            let out = unsafe { out.range(start..start + value_width) };
+            let values = &o[r * value_stride..];
+            let sums = &sums[r * PAD..(r + 1) * PAD];
+            let start = (b * heads + h) * all_queries + i;
+            // SAFETY: as above.
+            let lse = unsafe { lse.range(start..start + 1) };
+            lse[0] = finish(largest[r], sums, values, out);
+        }
+    });
+}

@@ -1,0 +1,282 @@
+//! Products of tiles that are in cache: `out = A·B` or `out += A·B`.
+//!
+//! The plain algorithm is `out[m][n] += a[m][k]·b[k][n]` for all m, n, k. Here a block of `ROWS`
+//! rows by `VECTORS` vectors of the result stays in registers while k runs: each step loads
+//! `VECTORS` vectors of b, and each element of a once, broadcast to all lanes, for
+//! `ROWS · VECTORS` fused multiply-adds.
+//!
+//! Because a is read one element at a time, it may lie in memory in any order: the five products
+//! of attention's backward read Pᵀ and dSᵀ without a transpose. Only b has its rows contiguous.
+//!
+//! The sum over k runs in order, in one accumulator per element: the bits of an element depend
+//! on nothing but its own row of a and column of b.
+
+use crate::Write;
+use crate::dispatch;
+use crate::simd::Simd;
+
+/// Widths of tiles in memory are rounded up to this many floats, one cache line: whole vectors
+/// of every instruction set.
+pub(super) const PAD: usize = 16;
+
+/// `width` rounded up to whole cache lines.
+pub(super) fn padded(width: usize) -> usize {
+    width.next_multiple_of(PAD)
+}
+
+/// The left factor: element (m, k) is `data[m · row_stride + k · inner_stride]`.
+#[derive(Clone, Copy)]
+pub(super) struct Left<'a> {
+    pub(super) data: &'a [f32],
+    pub(super) row_stride: usize,
+    pub(super) inner_stride: usize,
+}
+
+impl<'a> Left<'a> {
+    /// Row-major.
+    pub(super) fn rows(data: &'a [f32], row_stride: usize) -> Self {
+        Self { data, row_stride, inner_stride: 1 }
+    }
+
+    /// The transpose of a row-major matrix.
+    pub(super) fn transposed(data: &'a [f32], row_stride: usize) -> Self {
+        Self { data, row_stride: 1, inner_stride: row_stride }
+    }
+}
+
+/// How many vectors of a row a block of the result holds in registers, beside its six rows.
+pub(super) trait Registers: Simd {
+    /// Six rows of so many sums, as many vectors of b, and one broadcast fit the registers.
+    const VECTORS: usize;
+}
+
+impl Registers for crate::simd::Portable {
+    const VECTORS: usize = 1; // 6·2 + 2 + 1 = 15 of the 16 four-lane registers of x86-64
+}
+#[cfg(target_arch = "x86_64")]
+impl Registers for crate::simd::Avx2 {
+    const VECTORS: usize = 2; // 6·2 + 2 + 1 = 15 of 16
+}
+#[cfg(target_arch = "x86_64")]
+impl Registers for crate::simd::Avx512 {
+    const VECTORS: usize = 4; // 6·4 + 4 + 1 = 29 of 32
+}
+
+dispatch! {
+    /// `out` (rows × width) = or += `left` (rows × inner) · `right` (inner × width), where `width`
+    /// is a multiple of [`PAD`] and rows of `right` and `out` are `right_stride` and `out_stride`
+    /// floats apart.
+    pub(super) fn product(
+        rows: usize,
+        width: usize,
+        inner: usize,
+        left: Left<'_>,
+        right: &[f32],
+        right_stride: usize,
+        out: &mut [f32],
+        out_stride: usize,
+        write: Write,
+    ) => product_on
+}
+
+#[inline(always)]
+fn product_on<S: Registers>(
+    s: S,
+    rows: usize,
+    width: usize,
+    inner: usize,
+    left: Left<'_>,
+    right: &[f32],
+    right_stride: usize,
+    out: &mut [f32],
+    out_stride: usize,
+    write: Write,
+) {
+    if rows == 0 || width == 0 {
+        return;
+    }
+    assert!(width.is_multiple_of(PAD) && width <= out_stride);
+    assert!((rows - 1) * out_stride + width <= out.len());
+    if inner > 0 {
+        let last = (rows - 1) * left.row_stride + (inner - 1) * left.inner_stride;
+        assert!(last < left.data.len());
+        assert!((inner - 1) * right_stride + width <= right.len());
+    }
+    let tile = Tile {
+        inner,
+        left: left.data.as_ptr(),
+        row_stride: left.row_stride,
+        inner_stride: left.inner_stride,
+        right: right.as_ptr(),
+        right_stride,
+        out: out.as_mut_ptr(),
+        out_stride,
+        add: write == Write::Add,
+    };
+    let vectors = width / S::LANES;
+    // As even as can be: five vectors are three and two, not four and one.
+    let groups = vectors.div_ceil(S::VECTORS);
+    let mut first = 0;
+    for group in 0..groups {
+        let count = (vectors - first).div_ceil(groups - group);
+        // SAFETY: the asserts above cover rows × width of all three operands, and the columns of
+        // this group, `count` vectors from `first` on, lie within the width.
+        unsafe {
+            let tile = tile.columns(first * S::LANES);
+            match count {
+                4 if S::VECTORS >= 4 => tile.strips::<S, 4>(s, rows),
+                3 if S::VECTORS >= 3 => tile.strips::<S, 3>(s, rows),
+                2 if S::VECTORS >= 2 => tile.strips::<S, 2>(s, rows),
+                _ => tile.strips::<S, 1>(s, rows), // one is left
+            }
+        }
+        first += count;
+    }
+}
+
+/// The operands, from their first element on.
+#[derive(Clone, Copy)]
+struct Tile {
+    inner: usize,
+    left: *const f32,
+    row_stride: usize,
+    inner_stride: usize,
+    right: *const f32,
+    right_stride: usize,
+    out: *mut f32,
+    out_stride: usize,
+    add: bool,
+}
+
+impl Tile {
+    /// From column `first` on.
+    ///
+    /// # Safety
+    /// The right factor and the result must have more than `first` columns.
+    #[inline(always)]
+    unsafe fn columns(self, first: usize) -> Self {
+        // SAFETY: inside the operands, as the caller promises. Without inner steps `right` is
+        // never read, and wrapping keeps the unused pointer well defined.
+        unsafe { Self { right: self.right.wrapping_add(first), out: self.out.add(first), ..self } }
+    }
+
+    /// All `rows` of `N` vectors' columns, six rows at a time, and what is left in fours, twos
+    /// and ones.
+    ///
+    /// # Safety
+    /// The operands must hold `rows` rows of `N` vectors.
+    #[inline(always)]
+    unsafe fn strips<S: Simd, const N: usize>(self, s: S, rows: usize) {
+        let mut row = 0;
+        // SAFETY: rows from `row` on are left, at least as many as each call takes.
+        unsafe {
+            while rows - row >= 6 {
+                self.block::<S, 6, N>(s, row);
+                row += 6;
+            }
+            if rows - row >= 4 {
+                self.block::<S, 4, N>(s, row);
+                row += 4;
+            }
+            if rows - row >= 2 {
+                self.block::<S, 2, N>(s, row);
+                row += 2;
+            }
+            if rows - row >= 1 {
+                self.block::<S, 1, N>(s, row);
+            }
+        }
+    }
+
+    /// `M` rows from `row` on, of `N` vectors' columns.
+    ///
+    /// # Safety
+    /// The operands must hold these rows and columns.
+    #[inline(always)]
+    unsafe fn block<S: Simd, const M: usize, const N: usize>(self, s: S, row: usize) {
+        // SAFETY: every address is that of an element (m, k), (k, n) or (m, n) with m < row + M,
+        // k < inner and n < N · LANES, which the caller vouches for.
+        unsafe {
+            let out = self.out.add(row * self.out_stride);
+            let mut left = self.left.wrapping_add(row * self.row_stride);
+            let mut right = self.right;
+            let mut sums = [[s.zero(); N]; M];
+            for _ in 0..self.inner {
+                let b: [S::V; N] = std::array::from_fn(|n| s.load(right.add(n * S::LANES)));
+                for (m, sums) in sums.iter_mut().enumerate() {
+                    let a = s.splat(*left.add(m * self.row_stride));
+                    for n in 0..N {
+                        sums[n] = s.mul_add(a, b[n], sums[n]);
+                    }
+                }
+                left = left.wrapping_add(self.inner_stride);
+                right = right.wrapping_add(self.right_stride);
+            }
+            for (m, sums) in sums.iter().enumerate() {
+                for (n, &sum) in sums.iter().enumerate() {
+                    let out = out.add(m * self.out_stride + n * S::LANES);
+                    s.store(out, if self.add { s.add(s.load(out), sum) } else { sum });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, with_isa};
+
+    /// Small integers: products and sums are exact, so equality is exact on every set.
+    fn integers(len: usize, seed: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7 + seed * 13) % 11) as f32 - 5.0).collect()
+    }
+
+    #[test]
+    fn products_of_every_shape_match_the_plain_loop() {
+        for rows in [0, 1, 2, 3, 5, 6, 7, 11, 12, 17, 64] {
+            for width in [0, 16, 32, 48, 64, 80, 112, 128] {
+                for inner in [0, 1, 5, 64] {
+                    let (left_stride, right_stride, out_stride) = (inner + 3, width + 16, width);
+                    let a = integers(rows.max(inner) * (rows.max(inner) + 3), 1);
+                    let b = integers(inner * right_stride, 2);
+                    let before = integers(rows * out_stride, 3);
+                    for transposed in [false, true] {
+                        let left = if transposed {
+                            Left::transposed(&a, rows.max(1))
+                        } else {
+                            Left::rows(&a, left_stride)
+                        };
+                        for write in [Write::Set, Write::Add] {
+                            let mut want = before.clone();
+                            for i in 0..rows * out_stride {
+                                let (m, n) = (i / out_stride, i % out_stride);
+                                let at = |k| a[m * left.row_stride + k * left.inner_stride];
+                                let sum: f32 =
+                                    (0..inner).map(|k| at(k) * b[k * right_stride + n]).sum();
+                                want[i] = if write == Write::Add { want[i] + sum } else { sum };
+                            }
+                            for isa in Isa::all_available() {
+                                let mut out = before.clone();
+                                with_isa(isa, || {
+                                    product(
+                                        rows,
+                                        width,
+                                        inner,
+                                        left,
+                                        &b,
+                                        right_stride,
+                                        &mut out,
+                                        out_stride,
+                                        write,
+                                    );
+                                });
+                                assert_eq!(out, want, "{rows}×{width}, inner {inner}, {isa:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

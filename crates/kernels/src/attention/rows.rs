@@ -1,0 +1,203 @@
+//! Where the heads of queries, keys, values and their gradients lie in memory.
+//!
+//! Attention reads its operands straight out of what a projection wrote: three tensors
+//! (B, T, H·D), (B, S, K·D), (B, S, K·Dv), or column ranges of one packed (B, T, (H + 2K)·D), or
+//! a cache (B, K, capacity, D) of which the first S rows are filled. All of these are one rule:
+//! head `h` of row (b, t) starts at
+//! `offset + b · batch_stride + t · row_stride + h · head_stride`.
+
+use crate::Write;
+use crate::threads::SharedMut;
+
+/// The rule, without the memory.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    rows: usize,
+    heads: usize,
+    width: usize,
+    offset: usize,
+    batch_stride: usize,
+    row_stride: usize,
+    head_stride: usize,
+}
+
+impl Places {
+    #[inline]
+    fn start(&self, batch: usize, row: usize, head: usize) -> usize {
+        self.offset + batch * self.batch_stride + row * self.row_stride + head * self.head_stride
+    }
+
+    /// Panics unless these are (rows, heads, width), and `batch` of them fit in `len` floats.
+    fn check(&self, len: usize, what: &str, batch: usize, shape: (usize, usize, usize)) {
+        let given = (self.rows, self.heads, self.width);
+        assert_eq!(
+            given, shape,
+            "{what} given as (rows, heads, width) {given:?}, expected {shape:?}"
+        );
+        if batch * self.rows * self.heads * self.width > 0 {
+            let end = self.start(batch - 1, self.rows - 1, self.heads - 1) + self.width;
+            assert!(end <= len, "{what}: {batch} × {self:?} end at {end}, but there are {len}");
+        }
+    }
+}
+
+/// One rule for each part of rows that hold several parts next to each other.
+fn columns<const N: usize>(rows: usize, heads: [usize; N], width: [usize; N]) -> [Places; N] {
+    let row_stride = (0..N).map(|i| heads[i] * width[i]).sum();
+    let mut end = 0;
+    std::array::from_fn(|i| {
+        let offset = end;
+        end += heads[i] * width[i];
+        Places {
+            rows,
+            heads: heads[i],
+            width: width[i],
+            offset,
+            batch_stride: rows * row_stride,
+            row_stride,
+            head_stride: width[i],
+        }
+    })
+}
+
+/// Heads to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    data: &'a [f32],
+    places: Places,
+}
+
+impl<'a> Rows<'a> {
+    /// A tensor (B, `rows`, `heads` · `width`) of its own.
+    pub fn new(data: &'a [f32], rows: usize, heads: usize, width: usize) -> Self {
+        let [part] = Self::packed(data, rows, [heads], [width]);
+        part
+    }
+
+    /// Parts of one packed tensor (B, `rows`, Σ heads · width), in order: queries, keys and
+    /// values of a fused projection, or keys and values.
+    pub fn packed<const N: usize>(
+        data: &'a [f32],
+        rows: usize,
+        heads: [usize; N],
+        width: [usize; N],
+    ) -> [Self; N] {
+        columns(rows, heads, width).map(|places| Self { data, places })
+    }
+
+    /// The first `rows` of a cache (B, K, `capacity`, `width`), which keeps each head's rows
+    /// next to each other.
+    pub fn cache(
+        data: &'a [f32],
+        heads: usize,
+        capacity: usize,
+        rows: usize,
+        width: usize,
+    ) -> Self {
+        assert!(rows <= capacity, "{rows} rows of a cache for {capacity}");
+        let head_stride = capacity * width;
+        let places = Places {
+            rows,
+            heads,
+            width,
+            offset: 0,
+            batch_stride: heads * head_stride,
+            row_stride: width,
+            head_stride,
+        };
+        Self { data, places }
+    }
+
+    pub(super) fn check(&self, what: &str, batch: usize, shape: (usize, usize, usize)) {
+        self.places.check(self.data.len(), what, batch, shape);
+    }
+
+    /// One head of one row.
+    #[inline]
+    pub(super) fn head(&self, batch: usize, row: usize, head: usize) -> &'a [f32] {
+        let start = self.places.start(batch, row, head);
+        &self.data[start..start + self.places.width]
+    }
+}
+
+/// Heads to write, or to add to. Parts of one packed tensor are written at the same time: their
+/// columns are disjoint.
+pub struct RowsMut<'a> {
+    data: SharedMut<'a>,
+    len: usize,
+    write: Write,
+    places: Places,
+}
+
+impl<'a> RowsMut<'a> {
+    /// A tensor (B, `rows`, `heads` · `width`) of its own.
+    pub fn new(data: &'a mut [f32], write: Write, rows: usize, heads: usize, width: usize) -> Self {
+        let [part] = Self::packed(data, write, rows, [heads], [width]);
+        part
+    }
+
+    /// Parts of one packed tensor (B, `rows`, Σ heads · width), in order.
+    pub fn packed<const N: usize>(
+        data: &'a mut [f32],
+        write: Write,
+        rows: usize,
+        heads: [usize; N],
+        width: [usize; N],
+    ) -> [Self; N] {
+        let len = data.len();
+        let data = SharedMut::new(data);
+        columns(rows, heads, width).map(|places| Self { data, len, write, places })
+    }
+
+    pub(super) fn check(&self, what: &str, batch: usize, shape: (usize, usize, usize)) {
+        self.places.check(self.len, what, batch, shape);
+    }
+
+    /// Writes one head of one row.
+    ///
+    /// # Safety
+    /// The same head of the same row may not be written by two threads at once. (Other heads and
+    /// other parts are apart: offsets and strides come from `columns`, which lays them side by
+    /// side, and there is no way to copy a part.)
+    pub(super) unsafe fn put(&self, batch: usize, row: usize, head: usize, x: &[f32]) {
+        let places = &self.places;
+        assert!(row < places.rows && head < places.heads);
+        let start = places.start(batch, row, head);
+        // SAFETY: distinct (batch, row, head, part) are distinct ranges; the caller keeps
+        // threads apart, and the slice ends with this call.
+        let out = unsafe { self.data.range(start..start + places.width) };
+        match self.write {
+            Write::Set => out.copy_from_slice(x),
+            Write::Add => out.iter_mut().zip(x).for_each(|(out, x)| *out += x),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_packed_row_are_found() {
+        // B = 2, T = 3, two query heads of 2, one key head of 2, one value head of 3
+        let data: Vec<f32> = (0..2 * 3 * 9).map(|i| i as f32).collect();
+        let [q, k, v] = Rows::packed(&data, 3, [2, 1, 1], [2, 2, 3]);
+        assert_eq!(q.head(1, 2, 1), &[47.0, 48.0]);
+        assert_eq!(k.head(0, 1, 0), &[13.0, 14.0]);
+        assert_eq!(v.head(1, 0, 0), &[33.0, 34.0, 35.0]);
+        let cache = Rows::cache(&data, 2, 6, 4, 2);
+        assert_eq!(cache.head(1, 3, 1), &[42.0, 43.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "keys given as (rows, heads, width) (3, 1, 4), expected (3, 2, 4)")]
+    fn a_wrong_shape_is_named() {
+        Rows::new(&[0.0; 24], 3, 1, 4).check("keys", 2, (3, 2, 4));
+    }
+
+    #[test]
+    #[should_panic(expected = "end at 24, but there are 23")]
+    fn too_little_memory_is_named() {
+        Rows::new(&[0.0; 23], 3, 1, 4).check("keys", 2, (3, 1, 4));
+    }
+}

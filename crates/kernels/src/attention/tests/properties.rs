@@ -1,0 +1,260 @@
+//! Shapes, layouts, accumulation, threads, extremes.
+
+use super::reference::{Inputs, reference};
+use super::*;
+use crate::attention::scores::{And, Causal, Full, Padding, Relative, Window};
+use crate::threads::with_threads;
+
+/// One of the inputs.
+type Part = fn(&mut Inputs) -> &mut Vec<f64>;
+
+#[test]
+fn the_reference_agrees_with_its_finite_differences() {
+    let shape = case([2, 3, 4, 4, 2, 3, 2]).shape;
+    let rule = And(Causal::new(3, 4), Padding::new(vec![4, 2]));
+    let random = |len, seed| samples(len, 1.0, seed).iter().map(|&x| f64::from(x)).collect();
+    let inputs = Inputs {
+        q: random(2 * 3 * 4 * 3, 1),
+        k: random(2 * 4 * 2 * 3, 2),
+        v: random(2 * 4 * 2 * 2, 3),
+        dout: random(2 * 3 * 4 * 2, 4),
+    };
+    for dropout in [None, Some(Dropout::new([3, 5], 0.3))] {
+        let loss = |inputs: &Inputs| -> f64 {
+            let out = reference(shape, 0.7, dropout, &rule, inputs).out;
+            out.iter().zip(&inputs.dout).map(|(out, dout)| out * dout).sum()
+        };
+        let exact = reference(shape, 0.7, dropout, &rule, &inputs);
+        let parts: [(Part, &Vec<f64>); 3] = [
+            (|inputs| &mut inputs.q, &exact.dq),
+            (|inputs| &mut inputs.k, &exact.dk),
+            (|inputs| &mut inputs.v, &exact.dv),
+        ];
+        for (part, want) in parts {
+            for (n, want) in want.iter().enumerate() {
+                let moved = |step: f64| {
+                    let mut inputs = inputs.clone();
+                    part(&mut inputs)[n] += step;
+                    loss(&inputs)
+                };
+                let found = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+                // Step² and rounding/step: both about 1e-10.
+                assert!((found - want).abs() < 1e-8, "{found} at {n}, wanted {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_length_around_the_tiles() {
+    for queries in [1, 2, 3, 63, 64, 65, 130] {
+        for keys in [1, 2, 63, 64, 65, 130] {
+            case([1, queries, keys, 2, 2, 16, 16]).prove("full", &Full, nothing);
+            let rule = Causal::new(queries, keys);
+            case([1, queries, keys, 1, 1, 5, 3]).prove("causal", &rule, nothing);
+        }
+    }
+}
+
+#[test]
+fn every_head_width_and_value_width() {
+    for width in [1, 5, 16, 64, 80, 128] {
+        for value_width in [1, 16, 33, 64, 128] {
+            let case = case([1, 70, 66, 2, 1, width, value_width]);
+            case.prove("widths", &Causal::new(70, 66), nothing);
+        }
+    }
+}
+
+#[test]
+fn heads_share_keys_and_values() {
+    for (heads, kv_heads) in [(4, 4), (4, 2), (4, 1), (6, 3), (3, 1)] {
+        for queries in [1, 9, 100] {
+            let case = case([2, queries, 100, heads, kv_heads, 8, 12]);
+            case.prove("groups", &Causal::new(queries, 100), nothing);
+        }
+    }
+}
+
+#[test]
+fn dropout_is_that_of_the_reference_and_the_same_in_backward() {
+    for probability in [0.0, 0.1, 0.5, 1.0] {
+        for queries in [1, 70] {
+            let case = case([2, queries, 130, 2, 1, 16, 16]).with_dropout(probability);
+            case.prove("dropout", &Causal::new(queries, 130), nothing);
+        }
+    }
+}
+
+#[test]
+fn empty_dimensions_do_nothing() {
+    for shape in [
+        [0, 3, 4, 2, 2, 8, 8],
+        [2, 0, 4, 2, 2, 8, 8],
+        [2, 3, 0, 2, 2, 8, 8],
+        [2, 3, 4, 2, 2, 0, 8],
+        [2, 3, 4, 2, 2, 8, 0],
+        [2, 70, 70, 2, 2, 0, 8],
+        [2, 70, 70, 2, 2, 8, 0],
+        [2, 70, 0, 2, 2, 8, 8],
+    ] {
+        case(shape).prove("empty", &Full, nothing);
+    }
+}
+
+#[test]
+fn a_query_that_sees_nothing_gives_zeros() {
+    for queries in [1, 5, 70] {
+        let case = case([3, queries, 70, 2, 1, 16, 8]);
+        let rule = Padding::new(vec![0, 70, 3]);
+        case.prove("padding", &rule, nothing);
+        let given = case.given();
+        let got = case.run(&rule, &given, Write::Set, f32::NAN);
+        let third = |x: &[f32]| x[..x.len() / 3].to_vec();
+        assert!(third(&got.out).iter().all(|&x| x == 0.0));
+        assert!(third(&got.lse).iter().all(|&x| x == f32::NEG_INFINITY));
+        for gradient in [&got.dq, &got.dk, &got.dv] {
+            assert!(third(gradient).iter().all(|&x| x == 0.0));
+        }
+    }
+    // Queries before the first key: T > S.
+    case([1, 100, 30, 1, 1, 8, 8]).prove("early queries", &Causal::new(100, 30), nothing);
+}
+
+#[test]
+fn backward_accumulates() {
+    let case = case([2, 70, 66, 4, 2, 16, 8]);
+    let given = case.given();
+    let table = samples(4 * 11, 1.0, 9);
+    let rule = And(Causal::new(70, 66), Relative::new(&table, 5, 70, 66));
+    let set = case.run(&rule, &given, Write::Set, f32::NAN);
+    let add = case.run(&rule, &given, Write::Add, 0.5);
+    let exact = |set: &[f32]| set.iter().map(|x| x + 0.5).collect::<Vec<f32>>();
+    assert_eq!(add.dq, exact(&set.dq));
+    assert_eq!(add.dk, exact(&set.dk));
+    assert_eq!(add.dv, exact(&set.dv));
+    // Added to what is there partial by partial, so rounded differently.
+    let wide: Vec<f64> = set.dscores.iter().map(|&x| f64::from(x) + 0.5).collect();
+    close("dscores", &add.dscores, &wide);
+}
+
+#[test]
+fn gradients_that_are_not_wanted_change_nothing_for_the_others() {
+    let case = case([2, 70, 66, 4, 2, 16, 8]);
+    let given = case.given();
+    let rule = Causal::new(70, 66);
+    let all = case.run(&rule, &given, Write::Set, f32::NAN);
+    for wanted in 0..3 {
+        let mut got = vec![f32::NAN; [&all.dq, &all.dk, &all.dv][wanted].len()];
+        let shape = [(70, 4, 16), (66, 2, 16), (66, 2, 8)][wanted];
+        let (mut dqueries, mut dkeys, mut dvalues) = (None, None, None);
+        *[&mut dqueries, &mut dkeys, &mut dvalues][wanted] =
+            Some(RowsMut::new(&mut got, Write::Set, shape.0, shape.1, shape.2));
+        let (out, lse, dout) = (&all.out, &all.lse, &given.dout);
+        let gradients = Gradients { out, lse, dout, dqueries, dkeys, dvalues, dscores: None };
+        case.attention(&given, &rule).backward(gradients);
+        assert_eq!(&got, [&all.dq, &all.dk, &all.dv][wanted]);
+    }
+}
+
+#[test]
+fn a_packed_projection_gives_the_same_bits() {
+    let case = case([2, 70, 70, 4, 2, 16, 8]);
+    let Shape { batch, queries, heads, kv_heads, width, value_width, .. } = case.shape;
+    let given = case.given();
+    let rule = Causal::new(70, 70);
+    let want = case.run(&rule, &given, Write::Set, f32::NAN);
+    let (part_heads, part_width) = ([heads, kv_heads, kv_heads], [width, width, value_width]);
+    let pack = |parts: [&[f32]; 3]| -> Vec<f32> {
+        let row = |n: usize, i: usize| {
+            let len = part_heads[i] * part_width[i];
+            &parts[i][n * len..(n + 1) * len]
+        };
+        (0..batch * queries).flat_map(|n| [row(n, 0), row(n, 1), row(n, 2)].concat()).collect()
+    };
+    let qkv = pack([&given.q, &given.k, &given.v]);
+    let [q, k, v] = Rows::packed(&qkv, queries, part_heads, part_width);
+    let attention = Attention { queries: q, keys: k, values: v, ..case.attention(&given, &rule) };
+    let (mut out, mut lse) = (vec![f32::NAN; want.out.len()], vec![f32::NAN; want.lse.len()]);
+    attention.forward(&mut out, &mut lse);
+    assert_eq!((&out, &lse), (&want.out, &want.lse));
+    let mut dqkv = vec![f32::NAN; qkv.len()];
+    let [dq, dk, dv] = RowsMut::packed(&mut dqkv, Write::Set, queries, part_heads, part_width);
+    attention.backward(Gradients {
+        out: &out,
+        lse: &lse,
+        dout: &given.dout,
+        dqueries: Some(dq),
+        dkeys: Some(dk),
+        dvalues: Some(dv),
+        dscores: None,
+    });
+    assert_eq!(dqkv, pack([&want.dq, &want.dk, &want.dv]));
+}
+
+#[test]
+fn the_same_bits_on_any_number_of_threads() {
+    let table = samples(2 * 31, 1.0, 9);
+    for shape in [
+        [1, 200, 200, 1, 1, 16, 16], // one head: keys are shared out
+        [2, 300, 300, 2, 1, 8, 8],
+        [3, 1, 5000, 2, 2, 16, 16], // decoding against a long cache
+        [2, 3, 700, 2, 1, 16, 16],
+    ] {
+        let [_, queries, keys, ..] = shape;
+        let case = case(shape).with_dropout(0.2);
+        let given = case.given();
+        let rule = And(Causal::new(queries, keys), Relative::new(&table, 15, queries, keys));
+        let one = with_threads(1, || case.run(&rule, &given, Write::Set, f32::NAN));
+        for threads in [2, 3, 4] {
+            let got = with_threads(threads, || case.run(&rule, &given, Write::Set, f32::NAN));
+            assert!(got == one, "{threads} threads give other bits for {shape:?}");
+        }
+    }
+}
+
+#[test]
+fn rows_do_not_depend_on_their_neighbours() {
+    let case = case([1, 130, 130, 1, 1, 16, 16]);
+    let mut given = case.given();
+    let rule = Window::causal(20, 130, 130);
+    let before = case.run(&rule, &given, Write::Set, f32::NAN);
+    given.k[100 * 16..101 * 16].fill(7.0);
+    given.v[100 * 16..101 * 16].fill(-7.0);
+    let after = case.run(&rule, &given, Write::Set, f32::NAN);
+    // Keys 100 are seen by queries 100 to 119.
+    assert_eq!(before.out[..100 * 16], after.out[..100 * 16]);
+    assert_ne!(before.out[100 * 16..120 * 16], after.out[100 * 16..120 * 16]);
+    assert_eq!(before.out[120 * 16..], after.out[120 * 16..]);
+}
+
+#[test]
+fn large_scores_do_not_overflow() {
+    // Scores up to ±160: e^160 is no f32, but softmax is defined.
+    let case = case([1, 70, 140, 1, 1, 16, 16]);
+    let mut given = case.given();
+    given.q.iter_mut().for_each(|x| *x *= 10.0);
+    let want = case.reference(&Full, &given);
+    let got = case.run(&Full, &given, Write::Set, f32::NAN);
+    let furthest = got.out.iter().zip(&want.out).map(|(got, want)| (f64::from(*got) - want).abs());
+    // Scores of that size are off by 1e-5, and weights by as much relatively.
+    assert!(furthest.fold(0.0, f64::max) < 1e-4);
+    assert!(got.dq.iter().chain(&got.dk).chain(&got.dv).all(|x| x.is_finite()));
+}
+
+#[test]
+fn a_nan_or_infinite_score_makes_its_row_nan_and_no_other() {
+    for queries in [3, 70] {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let case = case([1, queries, 70, 1, 1, 8, 8]);
+            let mut given = case.given();
+            given.k.iter_mut().for_each(|x| *x = x.abs() + 0.1);
+            given.q[8] = bad; // query 1
+            let (mut out, mut lse) = (vec![0.0; queries * 8], vec![0.0; queries]);
+            case.attention(&given, &Full).forward(&mut out, &mut lse);
+            for (i, row) in out.chunks_exact(8).enumerate() {
+                assert!(row.iter().all(|x| x.is_nan() == (i == 1)), "row {i}: {row:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What happens to a tile between the products: packing, the rule, and softmax or its gradient.
+//!
+//! A tile of scores is row-major, [`KEYS`] floats from row to row, whatever its true size.
+
+use super::products::PAD;
+use super::scores::Position;
+use super::{Attention, Scores, Shape};
+use crate::math::exp;
+use crate::random::{Dropout, Stream};
+use crate::simd::{Simd, Span};
+use crate::{dispatch, each_span};
+use std::ops::Range;
+
+/// Queries in a tile.
+pub(super) const QUERIES: usize = 64;
+/// Keys in a tile.
+pub(super) const KEYS: usize = 64;
+
+/// Dropout of a tile: the factor of (query row, key) is number `key` of the stream of the row, and
+/// a row is one (batch, head, query).
+#[derive(Clone, Copy)]
+pub(super) struct Drop {
+    pub(super) dropout: Dropout,
+    /// Number of the tile's first row.
+    pub(super) row: u32,
+    /// Its first key.
+    pub(super) key: u32,
+}
+
+impl Drop {
+    /// For the tile of (b, h) that starts at `query` and `key`.
+    pub(super) fn new<M: Scores>(
+        attention: &Attention<'_, M>,
+        b: usize,
+        h: usize,
+        query: usize,
+        key: usize,
+    ) -> Option<Self> {
+        let Shape { queries, heads, .. } = attention.shape;
+        let row = ((b * heads + h) * queries + query) as u32;
+        attention.dropout.map(|dropout| Self { dropout, row, key: key as u32 })
+    }
+
+    fn stream(&self, row: usize) -> Stream {
+        Stream::new(self.dropout.key, self.row.wrapping_add(row as u32))
+    }
+}
+
+/// The blocks of `size` that `len` is cut into.
+pub(super) fn block(index: usize, size: usize, len: usize) -> Range<usize> {
+    index * size..((index + 1) * size).min(len)
+}
+
+/// Copies row `r` of `rows`, times `factor`, to `out[r · stride..]`, zeros behind it.
+pub(super) fn pack_rows<'a>(
+    rows: impl Iterator<Item = &'a [f32]>,
+    factor: f32,
+    stride: usize,
+    out: &mut [f32],
+) {
+    for (row, out) in rows.zip(out.chunks_exact_mut(stride.max(1))) {
+        scaled(row, factor, &mut out[..row.len()]);
+        out[row.len()..].fill(0.0);
+    }
+}
+
+/// Copies row `r` of `rows` to column `r` of `out` (width × KEYS); columns beyond are zero.
+pub(super) fn pack_transposed<'a>(rows: impl Iterator<Item = &'a [f32]>, out: &mut [f32]) {
+    let mut count = 0;
+    for (r, row) in rows.enumerate() {
+        for (x, out) in row.iter().zip(out.chunks_exact_mut(KEYS)) {
+            out[r] = *x;
+        }
+        count = r + 1;
+    }
+    if count < KEYS {
+        for out in out.chunks_exact_mut(KEYS) {
+            out[count..].fill(0.0);
+        }
+    }
+}
+
+dispatch! {
+    /// Changes a tile of scores as the rule says, row by row. Rules are plain loops; compiled
+    /// here for each instruction set, they are vectorised by the compiler.
+    pub(super) fn apply<M: Scores>(
+        rule: &M,
+        batch: usize,
+        head: usize,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        scores: &mut [f32],
+    ) => apply_on
+
+    /// Gives the gradient of a tile of scores to the rule, row by row.
+    pub(super) fn collect<M: Scores>(
+        rule: &M,
+        batch: usize,
+        head: usize,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        dscores: &[f32],
+        partial: &mut [f32],
+    ) => collect_on
+}
+
+#[inline(always)]
+fn apply_on<S: Simd, M: Scores>(
+    _: S,
+    rule: &M,
+    batch: usize,
+    head: usize,
+    queries: Range<usize>,
+    keys: Range<usize>,
+    scores: &mut [f32],
+) {
+    for (query, row) in queries.zip(scores.chunks_exact_mut(KEYS)) {
+        rule.apply(Position { batch, head, query }, keys.clone(), &mut row[..keys.len()]);
+    }
+}
+
+#[inline(always)]
+fn collect_on<S: Simd, M: Scores>(
+    _: S,
+    rule: &M,
+    batch: usize,
+    head: usize,
+    queries: Range<usize>,
+    keys: Range<usize>,
+    dscores: &[f32],
+    partial: &mut [f32],
+) {
+    for (query, row) in queries.zip(dscores.chunks_exact(KEYS)) {
+        let at = Position { batch, head, query };
+        rule.backward(at, keys.clone(), &row[..keys.len()], partial);
+    }
+}
+
+dispatch! {
+    fn scaled(x: &[f32], factor: f32, out: &mut [f32]) => scaled_on
+
+    /// Forward's step on a tile of scores with `keys` true columns. Scores become weights
+    /// relative to the new maximum; `largest` (one float a row), `sums` ([`PAD`] a row: partial
+    /// sums by lane) and `out` (rows of `out_stride`) follow it.
+    pub(super) fn soften(
+        keys: usize,
+        scores: &mut [f32],
+        largest: &mut [f32],
+        sums: &mut [f32],
+        out: &mut [f32],
+        out_stride: usize,
+        drop: Option<Drop>,
+    ) => soften_on
+
+    /// out = values / Σ sums, zeros if the sum is 0; gives lse.
+    pub(super) fn finish(largest: f32, sums: &[f32], values: &[f32], out: &mut [f32]) -> f32
+        => finish_on
+
+    /// Backward's step on a tile with `keys` true columns, terms (2) and (3): scores become p̃
+    /// and dweights (do·v) become ds.
+    pub(super) fn soften_backward(
+        keys: usize,
+        scores: &mut [f32],
+        dweights: &mut [f32],
+        lse: &[f32],
+        delta: &[f32],
+        drop: Option<Drop>,
+    ) => soften_backward_on
+
+    /// x · y
+    pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 => dot_on
+}
+
+#[inline(always)]
+fn scaled_on<S: Simd>(s: S, x: &[f32], factor: f32, out: &mut [f32]) {
+    let factor = s.splat(factor);
+    each_span!(S, x.len(), |at| {
+        s.write(out, at, s.mul(s.read(x, at), factor));
+    });
+}
+
+#[inline(always)]
+fn dot_on<S: Simd>(s: S, x: &[f32], y: &[f32]) -> f32 {
+    let mut sum = s.zero();
+    each_span!(S, x.len(), |at| {
+        sum = s.mul_add(s.read(x, at), s.read(y, at), sum);
+    });
+    s.sum(sum)
+}
+
+/// `largest`, or 0 where nothing has been seen: −∞ − (−∞) would be NaN.
+#[inline(always)]
+fn finite_or_zero(largest: f32) -> f32 {
+    if largest == f32::NEG_INFINITY { 0.0 } else { largest }
+}
+
+#[inline(always)]
+fn soften_on<S: Simd>(
+    s: S,
+    keys: usize,
+    scores: &mut [f32],
+    largest: &mut [f32],
+    sums: &mut [f32],
+    out: &mut [f32],
+    out_stride: usize,
+    drop: Option<Drop>,
+) {
+    let scale = drop.map_or(1.0, |drop| drop.dropout.scale());
+    let rows = scores.chunks_exact_mut(KEYS).zip(largest).zip(sums.chunks_exact_mut(PAD));
+    for (r, ((scores, largest), sums)) in rows.enumerate() {
+        let scores = &mut scores[..keys];
+        let mut high = s.splat(*largest);
+        each_span!(S, keys, |at| {
+            let v = s.keep_first(at.count, s.read(scores, at), s.splat(f32::NEG_INFINITY));
+            high = s.max(v, high); // a NaN is left out here and comes in through exp
+        });
+        let high = s.largest(high);
+        let lanes = Span { start: 0, count: S::LANES };
+        if high > *largest {
+            if *largest > f32::NEG_INFINITY {
+                let factor = exp(s, s.splat(*largest - high));
+                s.write(sums, lanes, s.mul(s.read(sums, lanes), factor));
+                let out = &mut out[r * out_stride..(r + 1) * out_stride];
+                each_span!(S, out.len(), |at| {
+                    s.write(out, at, s.mul(s.read(out, at), factor));
+                });
+            }
+            *largest = high;
+        }
+        let high = s.splat(finite_or_zero(high));
+        let mut sum = s.read(sums, lanes);
+        each_span!(S, keys, |at| {
+            let p = exp(s, s.sub(s.read(scores, at), high));
+            s.write(scores, at, p);
+            sum = s.add(sum, s.keep_first(at.count, p, s.zero()));
+        });
+        s.write(sums, lanes, sum);
+        if let Some(drop) = drop {
+            let stream = drop.stream(r);
+            each_span!(S, keys, |at| {
+                let factors = drop.dropout.factors(s, &stream, drop.key + at.start as u32, scale);
+                s.write(scores, at, s.mul(s.read(scores, at), factors));
+            });
+        }
+    }
+}
+
+#[inline(always)]
+fn finish_on<S: Simd>(s: S, largest: f32, sums: &[f32], values: &[f32], out: &mut [f32]) -> f32 {
+    let sum = s.sum(s.read(sums, Span { start: 0, count: S::LANES }));
+    if sum == 0.0 {
+        out.fill(0.0);
+        return f32::NEG_INFINITY;
+    }
+    let factor = s.splat(1.0 / sum);
+    each_span!(S, out.len(), |at| {
+        s.write(out, at, s.mul(s.read(values, at), factor));
+    });
+    finite_or_zero(largest) + sum.ln()
+}
+
+#[inline(always)]
+fn soften_backward_on<S: Simd>(
+    s: S,
+    keys: usize,
+    scores: &mut [f32],
+    dweights: &mut [f32],
+    lse: &[f32],
+    delta: &[f32],
+    drop: Option<Drop>,
+) {
+    let scale = drop.map_or(1.0, |drop| drop.dropout.scale());
+    let rows = scores.chunks_exact_mut(KEYS).zip(dweights.chunks_exact_mut(KEYS));
+    for (r, ((scores, dweights), (&lse, &delta))) in rows.zip(lse.iter().zip(delta)).enumerate() {
+        let (scores, dweights) = (&mut scores[..keys], &mut dweights[..keys]);
+        let (lse, delta) = (s.splat(lse), s.splat(delta));
+        if let Some(drop) = drop {
+            let stream = drop.stream(r);
+            each_span!(S, keys, |at| {
+                let factors = drop.dropout.factors(s, &stream, drop.key + at.start as u32, scale);
+                let p = exp(s, s.sub(s.read(scores, at), lse));
+                let dp = s.mul(s.read(dweights, at), factors);
+                s.write(scores, at, s.mul(p, factors));
+                s.write(dweights, at, s.mul(p, s.sub(dp, delta)));
+            });
+            continue;
+        }
+        each_span!(S, keys, |at| {
+            let p = exp(s, s.sub(s.read(scores, at), lse));
+            let ds = s.mul(p, s.sub(s.read(dweights, at), delta));
+            s.write(scores, at, p);
+            s.write(dweights, at, ds);
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! What follows a product while its rows are still in cache.
+//!
+//! ```text
+//! v = (out if adding) + A·B + bias
+//! before_activation = v
+//! out = activation(v) + residual
+//! ```
+
+use crate::activation::{Activation, forward_chunk_in_place};
+use crate::simd::Simd;
+use crate::threads::SharedMut;
+use crate::{dispatch, each_span};
+use std::ops::Range;
+
+/// What [`gemm`](super::gemm) does with a finished sum. The default is nothing.
+#[derive(Debug, Default)]
+pub struct Epilogue<'a> {
+    /// Added to every row; as long as a row.
+    pub bias: Option<&'a [f32]>,
+    /// Receives the values before the activation, for the backward pass. Laid out as `out`.
+    pub before_activation: Option<&'a mut [f32]>,
+    /// Applied to every element.
+    pub activation: Option<Activation>,
+    /// Added last. Laid out as `out`.
+    pub residual: Option<&'a [f32]>,
+}
+
+impl<'a> Epilogue<'a> {
+    /// Only a bias.
+    pub fn bias(bias: &'a [f32]) -> Self {
+        Self { bias: Some(bias), ..Self::default() }
+    }
+}
+
+/// An [`Epilogue`] as tasks share it.
+pub(super) struct Tail<'a> {
+    bias: Option<&'a [f32]>,
+    before_activation: Option<SharedMut<'a>>,
+    activation: Option<Activation>,
+    residual: Option<&'a [f32]>,
+}
+
+impl<'a> Tail<'a> {
+    /// Checks that everything is there for `columns` columns and `len` floats of `out`.
+    pub(super) fn new(epilogue: Epilogue<'a>, columns: usize, len: usize) -> Self {
+        if let Some(bias) = epilogue.bias {
+            assert_eq!(bias.len(), columns, "a bias of {} for {columns} columns", bias.len());
+        }
+        if let Some(before) = &epilogue.before_activation {
+            assert!(
+                before.len() >= len,
+                "{} floats before the activation, not {len}",
+                before.len()
+            );
+        }
+        if let Some(residual) = epilogue.residual {
+            assert!(residual.len() >= len, "a residual of {} floats, not {len}", residual.len());
+        }
+        Self {
+            bias: epilogue.bias,
+            before_activation: epilogue.before_activation.map(SharedMut::new),
+            activation: epilogue.activation,
+            residual: epilogue.residual,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bias.is_none()
+            && self.before_activation.is_none()
+            && self.activation.is_none()
+            && self.residual.is_none()
+    }
+
+    /// Finishes `out`, the `columns` of a row that starts at `row_start`.
+    ///
+    /// # Safety
+    /// No other task may work on these elements meanwhile.
+    pub(super) unsafe fn apply(&self, row_start: usize, columns: Range<usize>, out: &mut [f32]) {
+        let here = row_start + columns.start..row_start + columns.end;
+        if let Some(bias) = self.bias {
+            add(out, &bias[columns]);
+        }
+        if let Some(before) = &self.before_activation {
+            // SAFETY: the elements that correspond to `out`, which this task has to itself.
+            unsafe { before.range(here.clone()) }.copy_from_slice(out);
+        }
+        if let Some(activation) = self.activation {
+            forward_chunk_in_place(activation, out);
+        }
+        if let Some(residual) = self.residual {
+            add(out, &residual[here]);
+        }
+    }
+}
+
+dispatch! {
+    fn add(out: &mut [f32], x: &[f32]) => add_on
+}
+
+/// out += x
+#[inline(always)]
+fn add_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
+    assert_eq!(out.len(), x.len());
+    each_span!(S, out.len(), |at| {
+        s.write(out, at, s.add(s.read(out, at), s.read(x, at)));
+    });
+}

@@ -1,0 +1,287 @@
+//! The product against a plain loop in f64.
+
+use super::{Data, Epilogue, Matrix, gemm};
+use crate::Write;
+use crate::activation::{self, Activation};
+use crate::isa::{Isa, with_isa};
+use crate::threads::with_threads;
+use half::{bf16, f16};
+
+/// Numbers in ±1 that look random, the same for the same seed.
+fn numbers(len: usize, seed: u32) -> Vec<f32> {
+    (0..len as u32)
+        .map(|i| {
+            let x = (i ^ seed.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
+            let x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
+            ((x ^ (x >> 16)) >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// Element (i, j), widened.
+fn at(x: &Matrix<'_>, i: usize, j: usize) -> f64 {
+    let index = i * x.row_stride + j * x.column_stride;
+    f64::from(match x.data {
+        Data::F32(d) => d[index],
+        Data::F16(d) => f16::from_bits(d[index]).to_f32(),
+        Data::Bf16(d) => bf16::from_bits(d[index]).to_f32(),
+    })
+}
+
+/// Holds `out` (M, N) against `before + A·B` in f64.
+///
+/// A chain of multiply-adds over n steps is off by at most n roundings, each of at most ε/2 times
+/// the size of a partial sum, and no partial sum is larger than Σ|a||b|. Adding a block to the
+/// last one, `before` and a bias are fewer than K + 2 further roundings, and without FMA there are
+/// twice as many. So |error| ≤ (K + 2)·ε·(|before| + Σ|a||b|).
+fn check(a: &Matrix<'_>, b: &Matrix<'_>, before: &[f32], out: &[f32], stride: usize, what: &str) {
+    let ((m, k), n) = (a.shape(), b.columns);
+    for i in 0..m {
+        for j in 0..n {
+            let before = f64::from(before[i * stride + j]);
+            let terms = (0..k).map(|p| at(a, i, p) * at(b, p, j));
+            let want = before + terms.clone().sum::<f64>();
+            let size = before.abs() + terms.map(f64::abs).sum::<f64>();
+            let bound = (k as f64 + 2.0) * f64::from(f32::EPSILON) * size;
+            let got = f64::from(out[i * stride + j]);
+            let error = (got - want).abs();
+            assert!(
+                error <= bound,
+                "{what}, {m}×{k} times {k}×{n} at ({i}, {j}): {got}, expected {want}, \
+                 off by {error:e} > {bound:e}"
+            );
+        }
+    }
+}
+
+/// All four layouts of an m × k by k × n product, in rows `gap` longer than needed and filled
+/// with NaN between.
+fn each_layout(
+    (m, n, k): (usize, usize, usize),
+    gap: usize,
+    mut f: impl FnMut(Matrix<'_>, Matrix<'_>, &str),
+) {
+    let spaced = |rows: usize, columns: usize, seed: u32| -> Vec<f32> {
+        let mut data = numbers(rows * (columns + gap), seed);
+        data.chunks_mut(columns + gap).for_each(|row| row[columns..].fill(f32::NAN));
+        data
+    };
+    let (a, a_t) = (spaced(m, k, 1), spaced(k, m, 2));
+    let (b, b_t) = (spaced(k, n, 3), spaced(n, k, 4));
+    let a = Matrix::strided(&a, m, k, k + gap);
+    let a_t = Matrix::strided(&a_t, k, m, m + gap).transposed();
+    let b = Matrix::strided(&b, k, n, n + gap);
+    let b_t = Matrix::strided(&b_t, n, k, k + gap).transposed();
+    f(a, b, "NN");
+    f(a, b_t, "NT");
+    f(a_t, b, "TN");
+    f(a_t, b_t, "TT");
+}
+
+/// M, N, K around the tiles of all sets, the blocks of K and the strips, and degenerate.
+const SIZES: [(usize, usize, usize); 22] = [
+    (1, 1, 1),
+    (1, 65, 33),
+    (1, 300, 700),
+    (2, 3, 5),
+    (3, 100, 257),
+    (4, 8, 16),
+    (5, 17, 8),
+    (6, 16, 15),
+    (7, 31, 17),
+    (13, 33, 64),
+    (14, 32, 256),
+    (15, 31, 255),
+    (16, 64, 257),
+    (28, 65, 128),
+    (29, 48, 513),
+    (65, 1, 40),
+    (65, 128, 31),
+    (170, 14, 100),
+    (100, 200, 1),
+    (200, 100, 2),
+    (337, 193, 300),
+    (190, 400, 260),
+];
+
+#[test]
+fn every_layout_set_and_size_matches_the_reference() {
+    for isa in Isa::all_available() {
+        for size in SIZES {
+            let (m, n, _) = size;
+            each_layout(size, 3, |a, b, layout| {
+                let stride = n + 5;
+                for write in [Write::Set, Write::Add] {
+                    let start = numbers(m * stride, 9);
+                    let mut out = start.clone();
+                    if write == Write::Set {
+                        out.fill(f32::NAN); // must not be read
+                    }
+                    with_isa(isa, || gemm(a, b, &mut out, stride, write, Epilogue::default()));
+                    let zeros = vec![0.0; start.len()];
+                    let before = if write == Write::Add { &start } else { &zeros };
+                    check(&a, &b, before, &out, stride, &format!("{isa:?} {layout} {write:?}"));
+                    for i in 0..m {
+                        for j in n..stride {
+                            let x = out[i * stride + j];
+                            let kept =
+                                write == Write::Set && x.is_nan() || x == start[i * stride + j];
+                            assert!(kept, "wrote between the rows: ({i}, {j})");
+                        }
+                    }
+                }
+            });
+        }
+    }
+}
+
+fn product(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
+    let (m, n) = (a.rows, b.columns);
+    let mut out = vec![f32::NAN; m * n];
+    gemm(a, b, &mut out, n, Write::Set, Epilogue::default());
+    out
+}
+
+#[test]
+fn bits_do_not_depend_on_threads() {
+    for size in [(300, 500, 300), (500, 300, 300), (1, 5000, 700), (70, 70, 3000)] {
+        each_layout(size, 0, |a, b, layout| {
+            let one = with_threads(1, || product(a, b));
+            for threads in 2..=4 {
+                assert!(one == with_threads(threads, || product(a, b)), "{layout}, {threads}");
+            }
+        });
+    }
+}
+
+#[test]
+fn bits_of_a_row_do_not_depend_on_other_rows() {
+    for isa in Isa::all_available() {
+        with_isa(isa, || {
+            each_layout((45, 130, 600), 0, |a, b, layout| {
+                let all = product(a, b);
+                for rows in [1, 2, 3, 5, 8, 14, 17, 33] {
+                    for first in [0, 45 - rows] {
+                        let some = product(rows_of(a, first, rows), b);
+                        let same = some == all[first * 130..(first + rows) * 130];
+                        assert!(same, "{isa:?} {layout}: {rows} rows from {first}");
+                    }
+                }
+            });
+        });
+    }
+}
+
+/// Rows `first..first + rows` of a matrix of f32.
+fn rows_of(x: Matrix<'_>, first: usize, rows: usize) -> Matrix<'_> {
+    let Data::F32(data) = x.data else { unreachable!() };
+    Matrix { data: Data::F32(&data[first * x.row_stride..]), rows, ..x }
+}
+
+#[test]
+fn sixteen_bit_operands_are_widened() {
+    let (m, n, k) = (19, 37, 300);
+    let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+    let f16s = |x: &[f32]| x.iter().map(|&x| f16::from_f32(x).to_bits()).collect::<Vec<_>>();
+    let bf16s = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x).to_bits()).collect::<Vec<_>>();
+    let (a16, b16, a_bf, b_bf) = (f16s(&a), f16s(&b), bf16s(&a), bf16s(&b));
+    let datas = |x, y, z| [Data::F32(x), Data::F16(y), Data::Bf16(z)];
+    for isa in Isa::all_available() {
+        for a in datas(&a, &a16, &a_bf) {
+            for b in datas(&b, &b16, &b_bf) {
+                let pairs = [
+                    (Matrix::of(a, m, k, k), Matrix::of(b, k, n, n)),
+                    (Matrix::of(a, m, k, k), Matrix::of(b, n, k, k).transposed()),
+                    (Matrix::of(a, k, m, m).transposed(), Matrix::of(b, k, n, n)),
+                    (Matrix::of(a, 1, k, k), Matrix::of(b, n, k, k).transposed()),
+                ];
+                for (a, b) in pairs {
+                    let out = with_isa(isa, || product(a, b));
+                    check(&a, &b, &vec![0.0; out.len()], &out, n, "16 bits");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
+    for (m, n, k) in [(1, 70, 40), (30, 70, 600), (70, 33, 16), (5, 9, 0)] {
+        let (a, b) = (numbers(m * k, 1), numbers(n * k, 2));
+        let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
+        let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, n, k).transposed());
+        for write in [Write::Set, Write::Add] {
+            let start = numbers(m * n, 5);
+            let mut sum = start.clone();
+            gemm(a, b, &mut sum, n, write, Epilogue::default());
+            let (mut out, mut before) = (start, vec![f32::NAN; m * n]);
+            let epilogue = Epilogue {
+                bias: Some(&bias),
+                before_activation: Some(&mut before),
+                activation: Some(Activation::Gelu),
+                residual: Some(&residual),
+            };
+            gemm(a, b, &mut out, n, write, epilogue);
+            let mut after = before.clone();
+            activation::forward_in_place(Activation::Gelu, &mut after);
+            for i in 0..m * n {
+                assert_eq!(before[i], sum[i] + bias[i % n]);
+                assert_eq!(out[i], after[i] + residual[i]);
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_dimensions() {
+    let none = Matrix::new(&[], 0, 0);
+    gemm(none, none, &mut [], 0, Write::Set, Epilogue::default());
+    gemm(
+        Matrix::new(&[], 0, 3),
+        Matrix::new(&[0.0; 6], 3, 2),
+        &mut [],
+        2,
+        Write::Set,
+        Epilogue::default(),
+    );
+    let (a, b) = (Matrix::new(&[], 2, 0), Matrix::new(&[], 0, 3));
+    let mut out = [f32::NAN; 6];
+    gemm(a, b, &mut out, 3, Write::Set, Epilogue::default());
+    assert_eq!(out, [0.0; 6]);
+    gemm(a, b, &mut out, 3, Write::Set, Epilogue::bias(&[1.0, 2.0, 3.0]));
+    assert_eq!(out, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+    gemm(a, b, &mut out, 3, Write::Add, Epilogue::bias(&[1.0, 1.0, 1.0]));
+    assert_eq!(out, [2.0, 3.0, 4.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn infinities_and_nan_reach_exactly_the_elements_they_belong_to() {
+    let (m, n, k) = (17, 35, 20);
+    let (mut a, mut b) = (numbers(m * k, 1), numbers(k * n, 2));
+    a[3 * k + 7] = f32::NAN; // row 3
+    b[7 * n + 34] = f32::INFINITY; // column 34
+    for isa in Isa::all_available() {
+        let out = with_isa(isa, || product(Matrix::new(&a, m, k), Matrix::new(&b, k, n)));
+        for i in 0..m {
+            for j in 0..n {
+                let x = out[i * n + j];
+                assert_eq!(x.is_nan(), i == 3, "({i}, {j})");
+                assert_eq!(x.is_finite(), i != 3 && j != 34, "({i}, {j})");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "inner dimensions differ: 2×3 times 4×5")]
+fn inner_dimensions_must_agree() {
+    let x = [0.0; 20];
+    gemm(
+        Matrix::new(&x, 2, 3),
+        Matrix::new(&x, 4, 5),
+        &mut [0.0; 10],
+        5,
+        Write::Set,
+        Epilogue::default(),
+    );
+}

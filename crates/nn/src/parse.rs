@@ -1,0 +1,100 @@
+//! From TOML to configuration, with errors that help: where, what was expected, and for a
+//! misspelt key the nearest one.
+
+use crate::config::ConfigError;
+use serde::de::DeserializeOwned;
+
+/// Reads `text`; `name` is the file's name, for messages.
+pub fn from_toml<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| {
+        let line =
+            error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+        let place = line.map_or(name.to_owned(), |line| format!("{name}, line {line}"));
+        let message = error.message();
+        ConfigError::new(format!("{place}: {message}"), hint(message))
+    })
+}
+
+/// A hint for a message of the deserialiser.
+fn hint(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
+    if let (true, [wrong, known @ ..]) = (unknown, quoted.as_slice())
+        && let Some(near) = nearest(wrong, known.iter().copied())
+    {
+        return format!("did you mean `{near}`?");
+    }
+    if message.contains("missing field") {
+        return "add it; configs/ has complete examples".to_owned();
+    }
+    "see the examples in configs/".to_owned()
+}
+
+/// The candidate that needs the fewest edits to become `word`, if they are few.
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| (edits(word, candidate), candidate))
+        .min()
+        .filter(|(edits, candidate)| *edits <= 2 + candidate.len() / 3)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Insertions, removals and replacements that turn `a` into `b` (Levenshtein).
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ModelConfig;
+
+    const GOOD: &str = "kind = \"decoder\"\ncontext = 8\nlayers = 1\nwidth = 8\nheads = 2\n";
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edits("kitten", "sitting"), 3);
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("heads", "heads"), 0);
+    }
+
+    #[test]
+    fn a_misspelt_key_names_the_nearest() {
+        let error =
+            from_toml::<ModelConfig>(&GOOD.replace("heads", "haeds"), "m.toml").unwrap_err();
+        assert!(error.message.contains("haeds"), "{error}");
+        assert_eq!(error.hint, "did you mean `heads`?");
+        let error =
+            from_toml::<ModelConfig>(&format!("{GOOD}position = {{ kind = \"roep\" }}"), "m.toml");
+        assert_eq!(error.unwrap_err().hint, "did you mean `rope`?");
+    }
+
+    #[test]
+    fn a_stray_key_inside_a_choice_is_an_error() {
+        for bad in [
+            "position = { kind = \"rope\", bsae = 3.0 }",
+            "attention = { kind = \"full\", size = 3 }",
+            "norm = { kind = \"rms\", epsilon = 1e-5 }",
+        ] {
+            assert!(from_toml::<ModelConfig>(&format!("{GOOD}{bad}"), "m.toml").is_err(), "{bad}");
+        }
+        assert!(from_toml::<ModelConfig>(GOOD, "m.toml").is_ok());
+    }
+
+    #[test]
+    fn a_wrong_type_says_where() {
+        let error = from_toml::<ModelConfig>(&GOOD.replace('8', "\"x\""), "m.toml").unwrap_err();
+        assert!(error.message.starts_with("m.toml"), "{error}");
+    }
+}
