@@ -5,12 +5,13 @@
 
 use hearken_kernels::Write as To;
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
+use hearken_kernels::memory::Buffer;
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::time::Instant;
 
 fn main() {
-    let mut kept: HashMap<(usize, u32), Vec<f32>> = HashMap::new();
+    let mut kept: HashMap<(usize, u32), Buffer> = HashMap::new();
     for line in std::io::stdin().lines() {
         let line = line.expect("a line of text");
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -23,7 +24,11 @@ fn main() {
         kept.retain(|key, _| [(m * k, 1), (k * n, 2), (m * n, 3)].contains(key));
         let mut take = |len: usize, seed: u32| {
             kept.remove(&(len, seed)).unwrap_or_else(|| {
-                (0..len as u32).map(|i| ((i * 7919 + seed) % 1000) as f32 / 500.0 - 1.0).collect()
+                let mut buffer = Buffer::zeroed(len);
+                for (i, x) in buffer.iter_mut().enumerate() {
+                    *x = ((i * 7919 + seed as usize) % 1000) as f32 / 500.0 - 1.0;
+                }
+                buffer
             })
         };
         let (a, b, mut out) = (take(m * k, 1), take(k * n, 2), take(m * n, 3));

@@ -83,54 +83,58 @@ pub(super) fn pack_transposed<'a>(rows: impl Iterator<Item = &'a [f32]>, out: &m
 dispatch! {
     /// Changes a tile of scores as the rule says, row by row. Rules are plain loops; compiled
     /// here for each instruction set, they are vectorised by the compiler.
-    pub(super) fn apply<M: Scores>(
+    pub(super) fn apply_rows<M: Scores>(
         rule: &M,
         batch: usize,
         head: usize,
         queries: Range<usize>,
         keys: Range<usize>,
+        stride: usize,
         scores: &mut [f32],
-    ) => apply_on
+    ) => apply_rows_on
 
     /// Gives the gradient of a tile of scores to the rule, row by row.
-    pub(super) fn collect<M: Scores>(
+    pub(super) fn backward_rows<M: Scores>(
         rule: &M,
         batch: usize,
         head: usize,
         queries: Range<usize>,
         keys: Range<usize>,
+        stride: usize,
         dscores: &[f32],
         partial: &mut [f32],
-    ) => collect_on
+    ) => backward_rows_on
 }
 
 #[inline(always)]
-fn apply_on<S: Simd, M: Scores>(
+fn apply_rows_on<S: Simd, M: Scores>(
     _: S,
     rule: &M,
     batch: usize,
     head: usize,
     queries: Range<usize>,
     keys: Range<usize>,
+    stride: usize,
     scores: &mut [f32],
 ) {
-    for (query, row) in queries.zip(scores.chunks_exact_mut(KEYS)) {
+    for (query, row) in queries.zip(scores.chunks_mut(stride)) {
         rule.apply(Position { batch, head, query }, keys.clone(), &mut row[..keys.len()]);
     }
 }
 
 #[inline(always)]
-fn collect_on<S: Simd, M: Scores>(
+fn backward_rows_on<S: Simd, M: Scores>(
     _: S,
     rule: &M,
     batch: usize,
     head: usize,
     queries: Range<usize>,
     keys: Range<usize>,
+    stride: usize,
     dscores: &[f32],
     partial: &mut [f32],
 ) {
-    for (query, row) in queries.zip(dscores.chunks_exact(KEYS)) {
+    for (query, row) in queries.zip(dscores.chunks(stride)) {
         let at = Position { batch, head, query };
         rule.backward(at, keys.clone(), &row[..keys.len()], partial);
     }

@@ -4,37 +4,37 @@
 //! still near:
 //!
 //! ```text
-//! for a range of the shared operand's lanes and of K:       at most SHARED floats
+//! for a range of the shared operand and of K:               at most SHARED floats
 //!     pack the shared operand (all threads)                 last-level cache
 //!     for each strip of the other operand (threads share these out):
 //!         for each block of K:
 //!             pack the strip                                second-level cache
-//!             for each group of B's panels, panel of A, panel of B:
-//!                 tile product                              panel of A in the first-level cache
+//!             for each group of B's panels, R rows of A, panel of B:
+//!                 tile product                              rows of A in the first-level cache
 //!                 after the last block of K: the epilogue on the rows just finished
 //! ```
 //!
 //! The operand with fewer lanes (rows of A, columns of B) is the shared one, so each operand is
-//! packed once and threads meet twice per range. K is cut by [`depth_block`], from K alone; and
-//! each thread sums whole elements. So an element's sum is
-//! `(((0 + block₀) + block₁) + …)`, each block one chain of multiply-adds: its bits depend on
-//! its row of A, its column of B and K, and on nothing else.
+//! packed once and threads meet twice per range. A in rows of f32 is used where it is.
+//!
+//! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
+//! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
+//! multiply-adds: its bits depend on its row of A, its column of B and K, and on nothing else.
 
 use super::epilogue::Tail;
-use super::micro::Tile;
-use super::{Matrix, pack};
+use super::micro::{self, Tile};
+use super::{Data, Matrix, pack};
 use crate::threads::{self, SharedMut};
 use crate::{Write, dispatch, scratch};
 use std::ops::Range;
 
-/// Most steps of depth in one block of K. A panel of A of 14 × 256 floats is 14 KiB, which stays
-/// in a first-level cache of 32 KiB while panels of B stream past it.
-const DEPTH: usize = 256;
-/// Columns of B per group: 192 × 256 floats are 192 KiB, well inside a second-level cache of
-/// 512 KiB beside a strip of A as large.
+/// Most steps of depth in one block of K. Nine rows of A are 14 KiB, which stay in a first-level
+/// cache of 32 KiB while panels of B stream past; and C is read and written once per block.
+const DEPTH: usize = 384;
+/// Columns of B per group: 192 × 384 floats are 288 KiB, inside a second-level cache of 512 KiB.
 const GROUP_COLUMNS: usize = 192;
 /// Rows of A per strip.
-const STRIP_ROWS: usize = 168;
+const STRIP_ROWS: usize = 180;
 /// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time, so that a block of K fits.
@@ -42,12 +42,13 @@ const SHARED_LANES: usize = SHARED / DEPTH;
 /// Multiply-adds below which a second thread is not worth waking: some 10 µs of one thread.
 const WORTH_SHARING: usize = 1 << 19;
 
-/// Steps of depth per block: K cut evenly into as few blocks as [`DEPTH`] allows.
+/// Steps of depth per block: K cut evenly into as few blocks as [`DEPTH`] allows, in multiples of
+/// a cache line.
 pub(super) fn depth_block(k: usize) -> usize {
-    k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(8)
+    k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(16)
 }
 
-/// What all tasks of one range need to know.
+/// The product that all tasks work on.
 pub(super) struct Job<'a> {
     /// A, (M, K)
     pub(super) a: Matrix<'a>,
@@ -59,63 +60,71 @@ pub(super) struct Job<'a> {
     pub(super) tail: Tail<'a>,
 }
 
-/// The part of the shared operand that is packed now.
-struct Packed<'a> {
-    shared_is_a: bool,
+/// The part of the shared operand that is at hand now.
+struct Shared<'a> {
+    is_a: bool,
+    /// Rows of A or columns of B.
     lanes: Range<usize>,
     /// Range of K, of whole blocks but for the last.
     depth: Range<usize>,
     block: usize,
-    /// Rows and columns of a tile.
-    tile: (usize, usize),
+    /// Columns of a panel of B.
+    width: usize,
+    /// Its blocks of K, one after the other: rows of A or panels of B. Empty if A is used where
+    /// it is.
     data: &'a [f32],
 }
 
-impl Packed<'_> {
+impl Shared<'_> {
     /// The blocks of K in this range.
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (end, block) = (self.depth.end, self.block);
         self.depth.clone().step_by(block).map(move |start| start..(start + block).min(end))
     }
 
-    /// The packed panels of one block.
-    fn panels(&self, block: &Range<usize>) -> &[f32] {
-        let width = if self.shared_is_a { self.tile.0 } else { self.tile.1 };
-        let lanes = self.lanes.len().next_multiple_of(width);
-        let start = (block.start - self.depth.start) * lanes;
-        &self.data[start..start + block.len() * lanes]
+    /// What is packed of one block.
+    fn packed(&self, block: &Range<usize>) -> &[f32] {
+        let lanes = pack::packed_lanes(self.lanes.len(), self.width, self.is_a);
+        &self.data[(block.start - self.depth.start) * lanes..][..block.len() * lanes]
     }
 }
 
 /// The whole product. M, N and K are not zero.
 pub(super) fn run(job: &Job<'_>) {
     let ((m, k), n) = (job.a.shape(), job.b.rows);
-    let tile = tile_shape();
-    let (tile_rows, tile_columns) = tile;
-    let shared_is_a = m <= n;
-    let (shared, width) = if shared_is_a { (&job.a, tile_rows) } else { (&job.b, tile_columns) };
-    let (strip_lanes, strip_tile) = if shared_is_a { (n, tile_columns) } else { (m, tile_rows) };
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
-    let most = if shared_is_a { GROUP_COLUMNS } else { STRIP_ROWS };
-    let strip = strip_size(strip_lanes, strip_tile, most, threads);
-    let strips = strip_lanes.div_ceil(strip);
-
+    let (tile_rows, width) = tile_shape();
     let block = depth_block(k);
-    let lane_step = (SHARED_LANES - SHARED_LANES % width).min(shared.rows.next_multiple_of(width));
-    let depth_step = (SHARED / lane_step / block).max(1) * block;
-    let room = pack::packed_len(lane_step, width, depth_step.min(k.next_multiple_of(block)));
-    scratch::with(room, |buffer| {
-        for lane in (0..shared.rows).step_by(lane_step) {
-            let lanes = lane..(lane + lane_step).min(shared.rows);
+    let is_a = m <= n;
+    let (strip, strip_lanes) = if is_a {
+        (strip_size(n, width, GROUP_COLUMNS, threads), n)
+    } else {
+        (strip_size(m, tile_rows, STRIP_ROWS, threads), m)
+    };
+    let strips = strip_lanes.div_ceil(strip);
+    let run_strips = |shared: &Shared<'_>| {
+        for_each(threads, strips, |i| {
+            run_strip(job, shared, &(i * strip..((i + 1) * strip).min(strip_lanes)));
+        });
+    };
+    if is_a && job.rows_of_a().is_some() {
+        run_strips(&Shared { is_a, lanes: 0..m, depth: 0..k, block, width, data: &[] });
+        return;
+    }
+    let operand = if is_a { &job.a } else { &job.b };
+    let lane_step = operand.rows.min(SHARED_LANES - SHARED_LANES % width);
+    let padded = pack::packed_lanes(lane_step, width, is_a);
+    let depth_step = ((SHARED / padded / block).max(1) * block).min(k);
+    scratch::with(padded * depth_step, |buffer| {
+        for lane in (0..operand.rows).step_by(lane_step) {
+            let lanes = lane..(lane + lane_step).min(operand.rows);
             for start in (0..k).step_by(depth_step) {
                 let depth = start..(start + depth_step).min(k);
-                pack_shared(shared, &lanes, &depth, block, width, threads, buffer);
-                let packed =
-                    Packed { shared_is_a, lanes: lanes.clone(), depth, block, tile, data: buffer };
-                let task = |i: usize| {
-                    run_strip(job, &packed, &(i * strip..((i + 1) * strip).min(strip_lanes)));
-                };
-                for_each(threads, strips, task);
+                let mut shared =
+                    Shared { is_a, lanes: lanes.clone(), depth, block, width, data: &[] };
+                pack_shared(operand, &shared, threads, buffer);
+                shared.data = buffer;
+                run_strips(&shared);
             }
         }
     });
@@ -133,63 +142,61 @@ fn strip_size(lanes: usize, tile: usize, most: usize, threads: usize) -> usize {
 }
 
 /// Packs lanes × depth of the shared operand, block of K by block of K.
-fn pack_shared(
-    shared: &Matrix<'_>,
-    lanes: &Range<usize>,
-    depth: &Range<usize>,
-    block: usize,
-    width: usize,
-    threads: usize,
-    buffer: &mut [f32],
-) {
-    let padded = lanes.len().next_multiple_of(width);
-    // Pieces of whole panels, some 16 thousand floats each.
-    let piece = (16 * 1024 / block).next_multiple_of(width);
+fn pack_shared(operand: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
+    let Shared { is_a, ref lanes, ref depth, block, width, .. } = *shared;
+    let padded = pack::packed_lanes(lanes.len(), width, is_a);
+    // Pieces of some 16 thousand floats, whole panels each.
+    let piece = (16 * 1024 / block).next_multiple_of(if is_a { 16 } else { width });
     let pieces = lanes.len().div_ceil(piece);
-    let blocks = depth.len().div_ceil(block);
     let out = SharedMut::new(buffer);
-    for_each(threads, pieces * blocks, |task| {
+    for_each(threads, pieces * depth.len().div_ceil(block), |task| {
         let first = lanes.start + task % pieces * piece;
         let piece = first..(first + piece).min(lanes.end);
         let start = depth.start + task / pieces * block;
         let steps = start..(start + block).min(depth.end);
         let at = (start - depth.start) * padded + (first - lanes.start) * steps.len();
-        let len = pack::packed_len(piece.len(), width, steps.len());
+        let len = pack::packed_lanes(piece.len(), width, is_a) * steps.len();
         // SAFETY: block b takes padded · steps floats from (start of b) · padded on, and within
-        // it the piece takes its lanes, whole panels, times steps: tasks do not overlap.
-        let panels = unsafe { out.range(at..at + len) };
-        pack_panels(shared, piece, steps, width, panels);
+        // it the piece takes its lanes, whole panels of them, times steps: tasks do not overlap.
+        let packed = unsafe { out.range(at..at + len) };
+        pack(operand, piece, steps, is_a, packed);
     });
 }
 
-/// All that the packed range contributes to one strip of C.
-fn run_strip(job: &Job<'_>, packed: &Packed<'_>, strip: &Range<usize>) {
-    let k = job.a.columns;
-    let (local, width) =
-        if packed.shared_is_a { (&job.b, packed.tile.1) } else { (&job.a, packed.tile.0) };
-    scratch::with(pack::packed_len(strip.len(), width, packed.block), |buffer| {
-        for steps in packed.blocks() {
-            pack_panels(local, strip.clone(), steps.clone(), width, buffer);
-            let shared = packed.panels(&steps);
-            let write = if steps.start == 0 { job.write } else { Write::Add };
-            let last = steps.end == k;
-            if packed.shared_is_a {
-                multiply(job, &packed.lanes, strip, steps.len(), shared, buffer, write, last);
-            } else {
-                multiply(job, strip, &packed.lanes, steps.len(), buffer, shared, write, last);
+/// All that the shared range contributes to one strip of C.
+fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
+    let direct = job.rows_of_a();
+    let (local, room) = if shared.is_a {
+        (Some(&job.b), pack::packed_lanes(strip.len(), shared.width, false))
+    } else {
+        (direct.is_none().then_some(&job.a), strip.len())
+    };
+    scratch::with(if local.is_some() { room * shared.block } else { 0 }, |buffer| {
+        for steps in shared.blocks() {
+            if let Some(local) = local {
+                pack(local, strip.clone(), steps.clone(), !shared.is_a, buffer);
             }
+            let (rows, columns) =
+                if shared.is_a { (&shared.lanes, strip) } else { (strip, &shared.lanes) };
+            let a = match direct {
+                Some((data, stride)) => (&data[rows.start * stride + steps.start..], stride),
+                None if shared.is_a => (shared.packed(&steps), steps.len()),
+                None => (&*buffer, steps.len()),
+            };
+            let b = if shared.is_a { &*buffer } else { shared.packed(&steps) };
+            multiply(job, rows, columns, &steps, a, b);
         }
     });
 }
 
 dispatch! {
     fn tile_shape() -> (usize, usize) => tile_shape_on
-    fn pack_panels(
-        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, width: usize, out: &mut [f32],
-    ) => pack_panels_on
+    fn pack(
+        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, is_a: bool, out: &mut [f32],
+    ) => pack_on
     fn multiply(
-        job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, depth: usize,
-        a: &[f32], b: &[f32], write: Write, last: bool,
+        job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
+        a: (&[f32], usize), b: &[f32],
     ) => multiply_on
 }
 
@@ -199,67 +206,65 @@ fn tile_shape_on<S: Tile>(_: S) -> (usize, usize) {
 }
 
 #[inline(always)]
-fn pack_panels_on<S: Tile>(
+fn pack_on<S: Tile>(
     s: S,
     x: &Matrix<'_>,
     lanes: Range<usize>,
     depth: Range<usize>,
-    width: usize,
+    is_a: bool,
     out: &mut [f32],
 ) {
-    // Two calls, so that each is compiled with its width known.
-    if width == S::ROWS {
-        pack::panels(s, x, lanes, depth, S::ROWS, out);
+    if is_a {
+        pack::rows(s, x, lanes, depth, out);
     } else {
-        pack::panels(s, x, lanes, depth, S::COLUMNS, out);
+        pack::panels(s, x, lanes, depth, out);
     }
 }
 
-/// rows × columns of C from packed panels; after the last block of K also the epilogue.
+/// What the `steps` of K contribute to rows × columns of C; after the last also the epilogue.
 #[inline(always)]
 fn multiply_on<S: Tile>(
     s: S,
     job: &Job<'_>,
     rows: &Range<usize>,
     columns: &Range<usize>,
-    depth: usize,
-    a: &[f32],
+    steps: &Range<usize>,
+    a: (&[f32], usize),
     b: &[f32],
-    write: Write,
-    last: bool,
 ) {
-    assert!(a.len() >= pack::packed_len(rows.len(), S::ROWS, depth));
-    assert!(b.len() >= pack::packed_len(columns.len(), S::COLUMNS, depth));
-    let stride = job.out_stride;
+    let write = if steps.start == 0 { job.write } else { Write::Add };
+    let finish = steps.end == job.a.columns && !job.tail.is_empty();
+    let (stride, depth) = (job.out_stride, steps.len());
     let group = GROUP_COLUMNS - GROUP_COLUMNS % S::COLUMNS;
     for first in (0..columns.len()).step_by(group) {
-        let end = (first + group).min(columns.len());
-        for i in (0..rows.len()).step_by(S::ROWS) {
-            let tile_rows = (rows.len() - i).min(S::ROWS);
-            let start = (rows.start + i) * stride + columns.start;
-            let out = job.out.pointer(start..start + (tile_rows - 1) * stride + end);
-            for j in (first..end).step_by(S::COLUMNS) {
-                let size = (tile_rows, (end - j).min(S::COLUMNS));
-                // SAFETY: panel i of A starts at i · depth and has depth · ROWS floats, inside by
-                // the assertion; likewise B. `out` is inside for tile_rows rows of `end` columns,
-                // and rows × columns of C are this task's alone.
-                unsafe {
-                    let (a, b) = (a.as_ptr().add(i * depth), b.as_ptr().add(j * depth));
-                    s.tile(size, depth, a, b, out.add(j), stride, write);
+        let count = group.min(columns.len() - first);
+        let start = rows.start * stride + columns.start + first;
+        let out = job.out.pointer(start..start + (rows.len() - 1) * stride + count);
+        let size = (rows.len(), count, depth);
+        // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this
+        // task's alone.
+        unsafe {
+            micro::block(s, size, a, &b[first * depth..], out, stride, write, |done| {
+                if finish {
+                    let columns = columns.start + first..columns.start + first + count;
+                    for row in done {
+                        job.finish(rows.start + row, columns.clone());
+                    }
                 }
-            }
-            if last && !job.tail.is_empty() {
-                let columns = columns.start + first..columns.start + end;
-                for row in rows.start + i..rows.start + i + tile_rows {
-                    // SAFETY: as above.
-                    unsafe { job.finish(row, columns.clone()) };
-                }
-            }
+            });
         }
     }
 }
 
 impl Job<'_> {
+    /// A as rows of f32 and their stride, if that is how it is stored.
+    fn rows_of_a(&self) -> Option<(&[f32], usize)> {
+        match self.a.data {
+            Data::F32(data) if self.a.column_stride == 1 => Some((data, self.a.row_stride)),
+            _ => None,
+        }
+    }
+
     /// The epilogue on part of one row.
     ///
     /// # Safety

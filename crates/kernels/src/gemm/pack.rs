@@ -1,47 +1,91 @@
-//! Packing: copies an operand into the panels that the [tile product](super::micro) reads in
-//! order, widening 16-bit numbers on the way.
+//! Packing: copies part of an operand into the layout that the [tile product](super::micro)
+//! reads, widening 16-bit numbers on the way.
 //!
-//! Both operands are packed by the same code. Seen as X (lanes × depth), where the lanes are the
-//! rows of A or the columns of B, a panel of `WIDTH` lanes is
+//! Both operands are seen as X (lanes × depth), the lanes being the rows of A or the columns of
+//! B. [`rows`] makes rows of A, [`panels`] makes panels of B:
 //!
 //! ```text
-//! for p in depth:  for l in 0..WIDTH:  panel[p · WIDTH + l] = X[lane + l][p], or 0 past the end
+//! rows:    out[l · steps + p]                      = X[lane + l][depth + p]
+//! panels:  out[(l − l % COLUMNS) · steps + p · COLUMNS + l % COLUMNS] = the same, 0 past the end
 //! ```
 //!
-//! One of X's strides is 1. Where neighbouring lanes are next to each other, a step is a copy of
-//! a few vectors; where neighbouring depths are, square blocks are transposed in registers.
-//! Zeros stand in for lanes past the end, so what lies in memory there is never read.
+//! One of X's strides is 1. Where the order in memory is that of the result, vectors are copied;
+//! otherwise square blocks are transposed in registers. Zeros stand in for lanes past the end, so
+//! what lies in memory there is never read.
 
-use super::micro::Tile;
+use super::micro::{Tile, prefetch};
 use super::{Data, Matrix};
 use std::ops::Range;
 
-/// Floats that [`panels`] writes for so many lanes.
-pub(crate) fn packed_len(lanes: usize, width: usize, depth: usize) -> usize {
-    lanes.next_multiple_of(width) * depth
+/// How many lanes are written for so many: panels of B are padded to their width.
+pub(crate) fn packed_lanes(lanes: usize, width: usize, is_a: bool) -> usize {
+    if is_a { lanes } else { lanes.next_multiple_of(width) }
 }
 
-/// Packs the rows `lanes` and columns `depth` of `x` into panels of `width` rows. For B, give its
-/// transpose. `width` is [`Tile::ROWS`] or [`Tile::COLUMNS`].
+/// Copies rows `lanes` and columns `depth` of A into rows of `depth.len()` floats.
+#[inline(always)]
+pub(crate) fn rows<S: Tile>(
+    s: S,
+    a: &Matrix<'_>,
+    lanes: Range<usize>,
+    depth: Range<usize>,
+    out: &mut [f32],
+) {
+    assert!(out.len() >= lanes.len() * depth.len(), "rows do not fit");
+    let Some(source) = Source::new(a, lanes, depth) else { return };
+    match a.data {
+        Data::F32(d) => rows_of(s, &source, d, &Single, out),
+        Data::F16(d) => rows_of(s, &source, d, &Half, out),
+        Data::Bf16(d) => rows_of(s, &source, d, &Brain, out),
+    }
+}
+
+/// Packs rows `lanes` and columns `depth` of Bᵀ into panels of [`Tile::COLUMNS`] lanes.
 #[inline(always)]
 pub(crate) fn panels<S: Tile>(
     s: S,
-    x: &Matrix<'_>,
+    b: &Matrix<'_>,
     lanes: Range<usize>,
     depth: Range<usize>,
-    width: usize,
     out: &mut [f32],
 ) {
-    assert!(lanes.end <= x.rows && depth.end <= x.columns, "the block is outside the matrix");
-    assert!(out.len() >= packed_len(lanes.len(), width, depth.len()), "panels do not fit");
-    assert!(width < S::LANES || width.is_multiple_of(S::LANES));
-    if lanes.is_empty() || depth.is_empty() {
-        return;
+    let needed = packed_lanes(lanes.len(), S::COLUMNS, false) * depth.len();
+    assert!(out.len() >= needed, "panels do not fit");
+    let Some(source) = Source::new(b, lanes, depth) else { return };
+    match b.data {
+        Data::F32(d) => panels_of(s, &source, d, &Single, out),
+        Data::F16(d) => panels_of(s, &source, d, &Half, out),
+        Data::Bf16(d) => panels_of(s, &source, d, &Brain, out),
     }
-    match x.data {
-        Data::F32(d) => panels_of(s, d, &Single, x, lanes, depth, width, out),
-        Data::F16(d) => panels_of(s, d, &Half, x, lanes, depth, width, out),
-        Data::Bf16(d) => panels_of(s, d, &Brain, x, lanes, depth, width, out),
+}
+
+/// A block of a matrix: element (l, p) is at `start + l · lane_stride + p · step_stride`, inside
+/// the matrix's data for l < lanes and p < steps.
+struct Source {
+    start: usize,
+    lanes: usize,
+    steps: usize,
+    lane_stride: usize,
+    step_stride: usize,
+}
+
+impl Source {
+    /// `None` if the block is empty.
+    fn new(x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>) -> Option<Self> {
+        assert!(lanes.end <= x.rows && depth.end <= x.columns, "the block is outside the matrix");
+        if lanes.is_empty() || depth.is_empty() {
+            return None;
+        }
+        let farthest = (lanes.end - 1) * x.row_stride + (depth.end - 1) * x.column_stride;
+        assert!(farthest < x.data.len(), "the block is outside the data");
+        assert!(x.row_stride == 1 || x.column_stride == 1, "one of the strides of a matrix is 1");
+        Some(Self {
+            start: lanes.start * x.row_stride + depth.start * x.column_stride,
+            lanes: lanes.len(),
+            steps: depth.len(),
+            lane_stride: x.row_stride,
+            step_stride: x.column_stride,
+        })
     }
 }
 
@@ -130,145 +174,175 @@ impl Stored<u16> for Brain {
 }
 
 #[inline(always)]
-fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
-    s: S,
-    data: &[E],
-    how: &L,
-    x: &Matrix<'_>,
-    lanes: Range<usize>,
-    depth: Range<usize>,
-    width: usize,
-    out: &mut [f32],
-) {
-    let farthest = (lanes.end - 1) * x.row_stride + (depth.end - 1) * x.column_stride;
-    assert!(farthest < data.len(), "the block is outside the data");
-    let steps = depth.len();
-    // SAFETY: the element of the first lane at the first depth; inside, as it is not beyond the
-    // farthest one.
-    let start =
-        unsafe { data.as_ptr().add(lanes.start * x.row_stride + depth.start * x.column_stride) };
-    if x.row_stride == 1 {
-        // SAFETY: every element (l, p) with l < lanes.len() and p < steps is at
-        // start + l + p · column_stride, not beyond the farthest; `out` holds all panels.
-        unsafe {
-            copy_lanes(s, how, start, x.column_stride, lanes.len(), steps, width, out.as_mut_ptr());
-        }
-    } else {
-        assert_eq!(x.column_stride, 1, "one of the strides of a matrix is 1");
-        for lane in (0..lanes.len()).step_by(width) {
-            let filled = width.min(lanes.len() - lane);
-            let panel = &mut out[lane * steps..(lane + width) * steps];
-            // SAFETY: every element (l, p) with l < filled and p < steps is at
-            // start + (lane + l) · row_stride + p, not beyond the farthest; `panel` holds
-            // width · steps floats.
-            unsafe {
-                let start = start.add(lane * x.row_stride);
-                transpose_lanes(s, how, start, x.row_stride, filled, steps, width, panel);
-            }
-        }
-    }
-}
-
-/// Panels of an operand whose neighbouring lanes are next to each other in memory.
-///
-/// # Safety
-/// `start + l + p · stride` must be readable for `l < lanes` and `p < steps`, and `out` valid for
-/// writing [`packed_len`] floats.
-#[inline(always)]
-unsafe fn copy_lanes<S: Tile, E: Copy, L: Stored<E>>(
-    s: S,
-    how: &L,
-    start: *const E,
-    stride: usize,
-    lanes: usize,
-    steps: usize,
-    width: usize,
-    out: *mut f32,
-) {
-    let whole = lanes - lanes % width;
-    let vectors = width.div_ceil(S::LANES);
-    // Step by step through memory, so that a row of the source is read in one go for all panels.
-    for p in 0..steps {
-        for lane in (0..lanes).step_by(width) {
-            let filled = if lane < whole { width } else { lanes - whole };
-            for v in 0..vectors {
-                let at = v * S::LANES; // first lane of this vector within the panel
-                let wanted = (width - at).min(S::LANES);
-                // SAFETY: reads lanes lane + at.. of step p, at most as many as are filled;
-                // writes lanes at..at + wanted of step p of this panel, or, when not at the
-                // last step, possibly some lanes of step p + 1, which is written later.
-                unsafe {
-                    let from = start.wrapping_add(p * stride + lane + at);
-                    let x = if filled >= at + S::LANES {
+fn rows_of<S: Tile, E: Copy, L: Stored<E>>(s: S, x: &Source, data: &[E], how: &L, out: &mut [f32]) {
+    let start = data[x.start..].as_ptr();
+    if x.step_stride == 1 {
+        for l in 0..x.lanes {
+            let row = &mut out[l * x.steps..(l + 1) * x.steps];
+            crate::each_span!(S, x.steps, |at| {
+                // SAFETY: `at` is within the steps of lane l, which are next to each other.
+                let v = unsafe {
+                    let from = start.add(l * x.lane_stride + at.start);
+                    if at.count == S::LANES {
                         how.load(s, from)
                     } else {
-                        how.load_first(s, filled.saturating_sub(at).min(S::LANES), from)
-                    };
-                    let to = out.add(lane * steps + p * width + at);
-                    if wanted == S::LANES || p + 1 < steps {
-                        s.store(to, x);
-                    } else {
-                        s.store_first(wanted, to, x);
+                        how.load_first(s, at.count, from)
                     }
+                };
+                s.write(row, at, v);
+            });
+        }
+    } else {
+        // A block of steps at a time, along the rows of the source, which hold the lanes.
+        for p in (0..x.steps).step_by(S::LANES) {
+            for l in (0..x.lanes).step_by(S::LANES) {
+                let size = ((x.steps - p).min(S::LANES), (x.lanes - l).min(S::LANES));
+                // SAFETY: rows p.. and columns l.. of the source, as many as there are; written
+                // to lanes l.. and steps p.. of `out`, which holds lanes × steps.
+                unsafe {
+                    let from = start.add(p * x.step_stride + l);
+                    let to = out.as_mut_ptr().add(l * x.steps + p);
+                    move_transposed(s, how, size, from, x.step_stride, to, x.steps);
                 }
             }
         }
     }
 }
 
-/// One panel of an operand whose neighbouring depths are next to each other in memory.
+#[inline(always)]
+fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
+    s: S,
+    x: &Source,
+    data: &[E],
+    how: &L,
+    out: &mut [f32],
+) {
+    let start = data[x.start..].as_ptr();
+    let padded = packed_lanes(x.lanes, S::COLUMNS, false);
+    let out = out[..padded * x.steps].as_mut_ptr();
+    // Where lane l of step 0 goes; l is a multiple of LANES, and so is COLUMNS.
+    let place = |l: usize| (l - l % S::COLUMNS) * x.steps + l % S::COLUMNS;
+    if x.lane_stride == 1 {
+        // Step by step, so that a row of the source is read in one go for all panels.
+        for p in 0..x.steps {
+            for l in (0..padded).step_by(S::LANES) {
+                let count = x.lanes.saturating_sub(l).min(S::LANES);
+                let from = start.wrapping_add(p * x.step_stride + l);
+                prefetch(from.wrapping_add(ROWS_AHEAD * x.step_stride).cast());
+                // SAFETY: reads lanes l..l + count of step p, which exist; writes LANES lanes of
+                // step p of a panel, inside the padded panels.
+                unsafe {
+                    let v = if count == S::LANES {
+                        how.load(s, from)
+                    } else {
+                        how.load_first(s, count, from)
+                    };
+                    s.store(out.add(place(l) + p * S::COLUMNS), v);
+                }
+            }
+        }
+    } else {
+        for l in (0..padded).step_by(S::LANES) {
+            let count = x.lanes.saturating_sub(l).min(S::LANES);
+            for p in (0..x.steps).step_by(S::LANES) {
+                let size = (count, (x.steps - p).min(S::LANES));
+                // SAFETY: lanes l.. and steps p.. of the source, as many as there are; written to
+                // steps p.. of a panel, LANES lanes from l on, inside the padded panels.
+                unsafe {
+                    let from = start.wrapping_add(l * x.lane_stride + p);
+                    let to = out.add(place(l) + p * S::COLUMNS);
+                    transpose_padded(s, how, size, from, x.lane_stride, to);
+                }
+            }
+        }
+    }
+}
+
+/// How many rows of the source are fetched ahead of a copy: the hardware does not follow from one
+/// row, on a page of its own, to the next.
+const ROWS_AHEAD: usize = 8;
+
+/// A `rows × columns` block, at most LANES × LANES, as the rows of a transposed block.
 ///
 /// # Safety
-/// `start + l · stride + p` must be readable for `l < filled` and `p < steps`; `panel` holds
-/// `width · steps` floats.
+/// `rows` rows of `columns` numbers must be readable, `stride` apart.
 #[inline(always)]
-unsafe fn transpose_lanes<S: Tile, E: Copy, L: Stored<E>>(
+unsafe fn load_block<S: Tile, E: Copy, L: Stored<E>>(
     s: S,
     how: &L,
-    start: *const E,
+    (rows, columns): (usize, usize),
+    from: *const E,
     stride: usize,
-    filled: usize,
-    steps: usize,
-    width: usize,
-    panel: &mut [f32],
-) {
-    let out = panel.as_mut_ptr();
-    for at in (0..width).step_by(S::LANES) {
-        let rows = filled.saturating_sub(at).min(S::LANES); // lanes of this block that exist
-        let wanted = (width - at).min(S::LANES);
-        for p in (0..steps).step_by(S::LANES) {
-            let here = (steps - p).min(S::LANES);
-            // SAFETY: rows below `rows` are readable for `here` numbers from p on. A store of a
-            // whole vector at step q of a panel narrower than a vector spills into step q + 1,
-            // which is written later; the last step of the panel is stored in part.
-            unsafe {
-                let block = if rows == S::LANES && here == S::LANES {
-                    how.load_transposed(s, start.add(at * stride + p), stride)
+) -> [S::V; 16] {
+    // SAFETY: whole vectors are read only where the block has them, by the caller's promise.
+    unsafe {
+        if rows == S::LANES && columns == S::LANES {
+            return how.load_transposed(s, from, stride);
+        }
+        let mut block = [s.zero(); 16];
+        for r in 0..S::LANES {
+            if r < rows {
+                block[r] = if columns == S::LANES {
+                    how.load(s, from.add(r * stride))
                 } else {
-                    let mut block = [s.zero(); 16];
-                    for r in 0..S::LANES {
-                        if r < rows {
-                            let from = start.add((at + r) * stride + p);
-                            block[r] = if here == S::LANES {
-                                how.load(s, from)
-                            } else {
-                                how.load_first(s, here, from)
-                            };
-                        }
-                    }
-                    s.transpose(&mut block);
-                    block
+                    how.load_first(s, columns, from.add(r * stride))
                 };
-                for q in 0..S::LANES {
-                    if q < here {
-                        let to = out.add((p + q) * width + at);
-                        if wanted == S::LANES || p + q + 1 < steps {
-                            s.store(to, block[q]);
-                        } else {
-                            s.store_first(wanted, to, block[q]);
-                        }
-                    }
+            }
+        }
+        s.transpose(&mut block);
+        block
+    }
+}
+
+/// Writes the transpose of a `rows × columns` block: `columns` rows of `rows` floats.
+///
+/// # Safety
+/// As for [`load_block`]; and the rows must be writable, `to_stride` apart.
+#[inline(always)]
+unsafe fn move_transposed<S: Tile, E: Copy, L: Stored<E>>(
+    s: S,
+    how: &L,
+    (rows, columns): (usize, usize),
+    from: *const E,
+    stride: usize,
+    to: *mut f32,
+    to_stride: usize,
+) {
+    // SAFETY: as promised by the caller; only `columns` vectors of `rows` lanes are written.
+    unsafe {
+        let block = load_block(s, how, (rows, columns), from, stride);
+        for c in 0..S::LANES {
+            if c < columns {
+                if rows == S::LANES {
+                    s.store(to.add(c * to_stride), block[c]);
+                } else {
+                    s.store_first(rows, to.add(c * to_stride), block[c]);
                 }
+            }
+        }
+    }
+}
+
+/// Writes the transpose of a `rows × columns` block into `columns` steps of a panel, zeros for
+/// the lanes past `rows`.
+///
+/// # Safety
+/// As for [`load_block`]; and LANES floats must be writable at each of the steps.
+#[inline(always)]
+unsafe fn transpose_padded<S: Tile, E: Copy, L: Stored<E>>(
+    s: S,
+    how: &L,
+    (rows, columns): (usize, usize),
+    from: *const E,
+    stride: usize,
+    to: *mut f32,
+) {
+    // SAFETY: as promised by the caller; only `columns` steps are written.
+    unsafe {
+        let block = load_block(s, how, (rows, columns), from, stride);
+        for c in 0..S::LANES {
+            if c < columns {
+                s.store(to.add(c * S::COLUMNS), block[c]);
             }
         }
     }
