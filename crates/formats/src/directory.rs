@@ -405,9 +405,31 @@ fn read_rope(fields: &Fields<'_>) -> Result<PositionConfig, FormatError> {
             low_frequency_factor: rope.number_or("low_freq_factor", 1.0)?,
             high_frequency_factor: rope.number_or("high_freq_factor", 4.0)?,
         },
-        _ => return Err(rope.bad("rope_type", "\"default\", \"linear\" or \"llama3\"")),
+        "yarn" => read_yarn(&rope, context()?)?,
+        _ => {
+            let known = "\"default\", \"linear\", \"yarn\" or \"llama3\"";
+            return Err(rope.bad("rope_type", known));
+        }
     };
     Ok(PositionConfig::Rope { base, share: 1.0, scaling })
+}
+
+fn read_yarn(rope: &Fields<'_>, original_context: usize) -> Result<RopeScaling, FormatError> {
+    // What changes the factor of attention has no place in our configuration.
+    for key in ["attention_factor", "mscale", "mscale_all_dim"] {
+        if rope.present(key).is_some() {
+            return Err(rope.bad(key, "nothing: 0.1·ln(factor) + 1 is used"));
+        }
+    }
+    if !rope.truth_or("truncate", true)? {
+        return Err(rope.bad("truncate", "true"));
+    }
+    Ok(RopeScaling::Yarn {
+        factor: rope.number_or("factor", 1.0)?,
+        original_context,
+        beta_fast: rope.number_or("beta_fast", 32.0)?,
+        beta_slow: rope.number_or("beta_slow", 1.0)?,
+    })
 }
 
 fn write_config(config: &DecoderConfig, family: Family, special: SpecialTokens) -> Value {
@@ -473,6 +495,14 @@ fn write_rope(position: &PositionConfig) -> Value {
         RopeScaling::Linear { factor } => {
             json!({ "rope_type": "linear", "rope_theta": theta, "factor": number(*factor) })
         }
+        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow } => json!({
+            "rope_type": "yarn",
+            "rope_theta": theta,
+            "factor": number(*factor),
+            "original_max_position_embeddings": original_context,
+            "beta_fast": number(*beta_fast),
+            "beta_slow": number(*beta_slow),
+        }),
         RopeScaling::Llama3 {
             factor,
             original_context,

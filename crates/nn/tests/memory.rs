@@ -35,7 +35,7 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
                 epsilon: 1e-8,
                 weight_decay: 0.1,
                 decay: Decay::Decoupled,
-                step,
+                step: step as u32,
             };
             parameter.update(|value, gradient| {
                 adam_step(adam, 1.0, gradient, value, mean.data_mut(), square.data_mut());
