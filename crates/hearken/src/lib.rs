@@ -23,3 +23,8 @@
 
 pub use hearken_kernels as kernels;
 pub use hearken_tensor as tensor;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
