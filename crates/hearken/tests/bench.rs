@@ -67,7 +67,7 @@ fn attention_times_each_length() {
     let small = ["bench", "attention", "--tokens", "33,65", "--heads", "4", "--head-width", "8"];
     let more = ["--kv-heads", "2", "--window", "16", "--backward", "--seconds", "0.01"];
     let table = run(hearken(&small).args(more)).succeeded();
-    let head = "4 heads of 8 on 2 of keys, window 16, forward and backward; peak ";
+    let head = "4 heads of 8 on 2 of keys, window 16, forward and backward\npeak ";
     assert!(table.stdout.starts_with(head), "{}", table.stdout);
     assert!(table.stdout.lines().all(|line| line.chars().count() <= 80), "{}", table.stdout);
     assert!(!table.stdout.contains('\x1b'));

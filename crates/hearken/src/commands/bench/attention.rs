@@ -19,6 +19,7 @@ use std::time::Duration;
 /// backward, each 2·D per pair and head.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Arguments {
     /// Lengths of the sequence, T
     #[arg(long, value_name = "T,…", value_delimiter = ',', default_value = "1024,4096,16384",
@@ -240,7 +241,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     if !arguments.json {
         let name = shapes.first().map_or(String::new(), Shape::name);
-        writeln!(out, "{name}; peak {:.1} GFLOP/s, {} threads", peak.gflops, machine.threads)?;
+        writeln!(out, "{name}\npeak {:.1} GFLOP/s, {} threads", peak.gflops, machine.threads)?;
         let head =
             "  tokens   forward  backward     total  best (ms)  spread  GFLOP/s  peak     MB";
         writeln!(out, "{}", Terminal::stdout().bold(head))?;
@@ -254,7 +255,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let backward = result.backward_seconds.map_or(0.0, |times| times.median);
             writeln!(
                 out,
-                "{:8}  {:8.1}  {:8.1}  {:8.1}  {:9.1}  {:5.0}%  {:7.1}  {:3.0}%  {:>5}",
+                "{:8}  {:8.2}  {:8.2}  {:8.2}  {:9.2}  {:5.0}%  {:7.1}  {:3.0}%  {:>5}",
                 shape.tokens,
                 result.forward_seconds.median * 1e3,
                 backward * 1e3,
@@ -300,14 +301,13 @@ fn measure(shape: Shape, peak: Peak, budget: Duration) -> Result<Measured, Failu
 fn serve() -> Result<(), Failure> {
     let mut kept: Option<Run> = None;
     requests::serve(|request: Request| {
-        let run = match kept.take().filter(|run| run.shape == request.shape) {
-            Some(run) => run,
-            None => {
-                Memory::reset();
-                let run = Run::new(request.shape)?;
-                run.once(); // the first run also asks the system for memory
-                run
-            }
+        let run = if let Some(run) = kept.take().filter(|run| run.shape == request.shape) {
+            run
+        } else {
+            Memory::reset();
+            let run = Run::new(request.shape)?;
+            run.once(); // the first run also asks the system for memory
+            run
         };
         let pairs = (0..request.calls).map(|_| run.once());
         let (forward_seconds, backward_seconds) = pairs.unzip();
