@@ -11,6 +11,7 @@ mod rehearsal;
 
 pub use memory::{Memory, Training};
 
+use crate::cache::CacheKind;
 use crate::config::{Combine, DecoderConfig, NormKind, Placement, PositionConfig};
 
 /// One row of the parameter table.
@@ -95,10 +96,18 @@ impl Plan {
         3.0 * self.forward_flops_per_token(tokens)
     }
 
-    /// Bytes of the key/value cache for one sequence of `tokens`, at `bytes` per number.
-    pub fn cache_bytes(&self, tokens: usize, bytes: usize) -> u64 {
+    /// Bytes of the key/value cache for one sequence of `tokens`: 2·L·K·D numbers per token, and
+    /// in 8 bits a scale for each head of them.
+    pub fn cache_bytes(&self, tokens: usize, kind: CacheKind) -> u64 {
         let c = &self.config;
-        2 * (c.layers * tokens * c.kv_heads() * c.head_width() * bytes) as u64
+        let heads = 2 * c.layers * tokens * c.kv_heads();
+        let numbers = heads * c.head_width();
+        let bytes = match kind {
+            CacheKind::F32 => 4 * numbers,
+            CacheKind::F16 => 2 * numbers,
+            CacheKind::Int8 => numbers + 4 * heads,
+        };
+        bytes as u64
     }
 
     /// What training holds at its peak.
@@ -124,6 +133,18 @@ mod tests {
             let ModelConfig::Decoder(config) =
                 presets::model_of(presets::find(name).unwrap(), name).unwrap();
             assert_eq!(Plan::new(&config).parameters(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_cache_takes_what_is_planned() {
+        for (name, config) in crate::variants::all() {
+            let plan = Plan::new(&config);
+            let model = crate::decoder::Decoder::empty(config);
+            for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
+                let bytes = model.cache(1, 17, kind).bytes() as u64;
+                assert_eq!(plan.cache_bytes(17, kind), bytes, "{name}, {kind:?}");
+            }
         }
     }
 }

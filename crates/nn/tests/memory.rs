@@ -23,7 +23,7 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
         .map(|i| (i * 7 % config.vocabulary) as u32)
         .collect();
     for step in 1..=2 {
-        let pass = Pass::train(Noise { seed: 1, step });
+        let pass = Pass::train(Noise { seed: 1, step: step as u64 });
         with_storage(storage, || {
             model.loss(&ids, &ids, training.batch, &pass, Options::default()).backward();
         });
@@ -35,7 +35,8 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
                 epsilon: 1e-8,
                 weight_decay: 0.1,
                 decay: Decay::Decoupled,
-                step: step as u32,
+                correction1: 1.0 - 0.9_f64.powi(step),
+                correction2: 1.0 - 0.99_f64.powi(step),
             };
             parameter.update(|value, gradient| {
                 adam_step(adam, 1.0, gradient, value, mean.data_mut(), square.data_mut());
