@@ -1,5 +1,7 @@
 //! Hearken as a library: one name for what its crates offer.
 //!
+//! - [`infer`]: text from a model, token by token.
+//! - [`formats`]: model directories and the files in them.
 //! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
 //! - [`tensor`]: tensors, the graph that differentiates them, every operation with its proof,
 //!   and the checker that proves operations of your own.
