@@ -33,7 +33,10 @@ fn compare(got: &Tensor, want: &Tensor) -> (f32, f32) {
     let largest = want.data().iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     // A NaN on either side must not pass as 0.
     let difference = |(a, b): (&f32, &f32)| if a == b { 0.0 } else { (a - b).abs() };
-    (pairs.map(difference).fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most }), largest)
+    (
+        pairs.map(difference).fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most }),
+        largest,
+    )
 }
 
 #[test]

@@ -142,7 +142,8 @@ fn is_model(path: &Path) -> bool {
 /// The best checkpoint of a run, or else the last.
 fn checkpoint_of(run: &Path) -> Option<PathBuf> {
     let checkpoints = run.join("checkpoints");
-    let follow = |name: &str| files::pointed(&checkpoints.join(name)).map(|to| checkpoints.join(to));
+    let follow =
+        |name: &str| files::pointed(&checkpoints.join(name)).map(|to| checkpoints.join(to));
     [follow("best"), follow("last")].into_iter().flatten().find(|path| is_model(path))
 }
 

@@ -19,9 +19,8 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
     let parameters = model.parameters();
     let zeros = || parameters.iter().map(|p| Tensor::zeros(p.shape())).collect::<Vec<_>>();
     let (mut means, mut squares) = (zeros(), zeros());
-    let ids: Vec<u32> = (0..training.batch * training.tokens)
-        .map(|i| (i * 7 % config.vocabulary) as u32)
-        .collect();
+    let ids: Vec<u32> =
+        (0..training.batch * training.tokens).map(|i| (i * 7 % config.vocabulary) as u32).collect();
     for step in 1..=2 {
         let pass = Pass::train(Noise { seed: 1, step: step as u64 });
         with_storage(storage, || {
@@ -56,8 +55,14 @@ fn compare(name: &str, config: &DecoderConfig, training: Training, storage: Stor
         [("in use", planned.in_use, in_use), ("reserved", planned.total(), reserved)]
     {
         let off = planned as f64 / measured as f64 - 1.0;
-        println!("{name}, {training:?}, {storage:?}: {what} {planned} planned, {measured} measured, {:.2} %", 100.0 * off);
-        assert!(off.abs() < 0.05, "{name}, {training:?}, {storage:?}: {what}, {planned} planned, {measured} measured");
+        println!(
+            "{name}, {training:?}, {storage:?}: {what} {planned} planned, {measured} measured, {:.2} %",
+            100.0 * off
+        );
+        assert!(
+            off.abs() < 0.05,
+            "{name}, {training:?}, {storage:?}: {what}, {planned} planned, {measured} measured"
+        );
     }
 }
 

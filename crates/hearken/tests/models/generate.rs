@@ -44,8 +44,7 @@ fn json_has_the_documented_keys() {
     let id = |c| CHARACTERS.find(c).unwrap() as u32;
     assert_eq!(numbers(&json["prompt_ids"]), [id('a'), id('b')]);
     let ids = numbers(&json["ids"]);
-    let text: String =
-        ids.iter().map(|id| CHARACTERS.chars().nth(*id as usize).unwrap()).collect();
+    let text: String = ids.iter().map(|id| CHARACTERS.chars().nth(*id as usize).unwrap()).collect();
     assert_eq!((json["text"].as_str().unwrap(), ids.len()), (text.as_str(), 6));
     assert!(json["seconds"].as_f64().unwrap() > 0.0);
     assert!(json["tokens_per_second"].as_f64().unwrap() > 0.0);
@@ -101,8 +100,12 @@ fn the_prompt_may_come_from_a_file_or_stdin_or_be_tokens() {
         "once".chars().map(|c| CHARACTERS.find(c).unwrap().to_string()).collect();
     assert_eq!(want, text(path, &["--ids", &ids.join(","), "--seed", "1"]));
     let mut command = with_model(&["generate"], path, &["--seed", "1"]);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(b"once\n").unwrap();
     assert_eq!(want, ran(child.wait_with_output().unwrap()).succeeded().stdout);
     // An empty prompt begins like a line.
@@ -138,7 +141,10 @@ fn beams_are_sorted_and_one_is_greedy() {
         &[&rest[..], &["--beams", "4", "--length-penalty", "0"]].concat(),
     );
     let beams = many["beams"].as_array().unwrap();
-    assert_eq!((beams.len(), &many["ids"], &many["text"]), (4, &beams[0]["ids"], &beams[0]["text"]));
+    assert_eq!(
+        (beams.len(), &many["ids"], &many["text"]),
+        (4, &beams[0]["ids"], &beams[0]["text"])
+    );
     let scores: Vec<f64> = beams.iter().map(|beam| beam["score"].as_f64().unwrap()).collect();
     assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
     assert_eq!(beams[0]["score"], beams[0]["log_probability"]);
@@ -214,7 +220,8 @@ fn bad_input_is_refused_with_a_hint() {
 #[test]
 fn a_reader_who_leaves_early_is_no_error() {
     let directory = model_directory();
-    let mut command = with_model(&["generate"], directory.path(), &["--prompt", "a", "-n", "20000"]);
+    let mut command =
+        with_model(&["generate"], directory.path(), &["--prompt", "a", "-n", "20000"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0; 10];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();

@@ -53,7 +53,15 @@ fn choices_change_what_they_should() {
 #[test]
 fn the_plan_comes_true() {
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/bench/mid.toml");
-    let json = run(&mut hearken(&["plan", "--config", config, "--batch-size", "4", "--measure", "--json"]));
+    let json = run(&mut hearken(&[
+        "plan",
+        "--config",
+        config,
+        "--batch-size",
+        "4",
+        "--measure",
+        "--json",
+    ]));
     let json = parse(&json.succeeded().stdout);
     let off = |planned: &str, measured: &str| {
         let measured = json["measured"][measured].as_f64()?;

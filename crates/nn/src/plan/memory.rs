@@ -235,9 +235,7 @@ impl Model {
             };
             x = match combine {
                 Combine::Add => stage.sum(x, &positions),
-                Combine::Concatenate { .. } => {
-                    stage.joined(&x, &positions, self.rows * c.width)
-                }
+                Combine::Concatenate { .. } => stage.joined(&x, &positions, self.rows * c.width),
             };
         }
         if c.dropout.embedding > 0.0 {

@@ -116,7 +116,13 @@ impl Stage {
 
     /// A parameter of `len` numbers and a bias, each in so many copies; one that is `multiplied`
     /// is read in 16 bits where that is the storage.
-    pub(super) fn weight(&self, len: usize, bias: usize, copies: usize, multiplied: bool) -> Weight {
+    pub(super) fn weight(
+        &self,
+        len: usize,
+        bias: usize,
+        copies: usize,
+        multiplied: bool,
+    ) -> Weight {
         let lens = [len, bias].into_iter().filter(|len| *len > 0);
         let mut kept: Vec<Handle> =
             lens.flat_map(|len| (0..copies).map(move |_| len)).map(|len| self.take(len)).collect();
@@ -129,9 +135,9 @@ impl Stage {
 
     /// Keeps a value for backward: another handle, or a copy of half the size.
     fn save(&self, x: &Value) -> Option<Handle> {
-        self.recording.get().then(|| {
-            if self.half { Loan::new(&self.ledger, 2, x.len) } else { x.tensor.clone() }
-        })
+        self.recording
+            .get()
+            .then(|| if self.half { Loan::new(&self.ledger, 2, x.len) } else { x.tensor.clone() })
     }
 
     /// What backward reads a saved value from: the value itself, or a widened copy.

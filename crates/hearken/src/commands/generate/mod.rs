@@ -208,12 +208,7 @@ impl Job {
     }
 
     fn beam_search(&self, beams: usize, length_penalty: f32) -> BeamSearch {
-        BeamSearch {
-            beams,
-            length_penalty,
-            most_tokens: self.most_tokens,
-            ends: self.ends.clone(),
-        }
+        BeamSearch { beams, length_penalty, most_tokens: self.most_tokens, ends: self.ends.clone() }
     }
 }
 

@@ -74,8 +74,9 @@ impl<W: Write> Writer<'_, W> {
                 self.out.flush()?;
             }
         }
-        let mut stream = tokenizer
-            .map(|tokenizer| TextStream::new(|ids: &[u32]| decode(tokenizer, ids), job.stops.clone()));
+        let mut stream = tokenizer.map(|tokenizer| {
+            TextStream::new(|ids: &[u32]| decode(tokenizer, ids), job.stops.clone())
+        });
         let (mut text, mut steps, mut count) = (String::new(), Vec::new(), 0);
         let mut trouble: Option<io::Error> = None;
         let start = Instant::now();
@@ -246,9 +247,7 @@ fn chosen(step: &Step) -> f32 {
 }
 
 fn step_json(tokenizer: Option<&Tokenizer>, step: &Step) -> Value {
-    let candidate = |c: &Candidate| {
-        json!({ "id": c.id, "text": name(tokenizer, c.id), "probability": c.probability })
-    };
+    let candidate = |c: &Candidate| json!({ "id": c.id, "text": name(tokenizer, c.id), "probability": c.probability });
     json!({
         "id": step.id,
         "text": name(tokenizer, step.id),

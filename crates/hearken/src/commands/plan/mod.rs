@@ -295,7 +295,8 @@ fn with_vocabulary(
     }
     if model.vocabulary == 0 {
         let message = "the configuration leaves the vocabulary to the tokenizer";
-        let hint = "give --vocabulary N: 65 for the characters of tiny Shakespeare, 50257 for GPT-2";
+        let hint =
+            "give --vocabulary N: 65 for the characters of tiny Shakespeare, 50257 for GPT-2";
         return Err(Failure::Input(format!("{message}\nhint: {hint}")));
     }
     Ok(model)
