@@ -1,6 +1,6 @@
 //! Hearken as a library: one name for what its crates offer.
 //!
-//! - [`data`]: tokenizers, corpora, batches.
+//! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
 //! - [`train`]: the training loop, optimisers, run directories and checkpoints.
 //! - [`infer`]: text from a model, token by token.
 //! - [`formats`]: model directories and the files in them.

@@ -33,7 +33,8 @@ Examples:
   hearken plan --config gpt2-small   what a model costs, before anything runs
   hearken generate --prompt 'Once'   write with the newest run
   hearken eval --data book.txt       how well it predicts a text
-  hearken inspect weights            names, shapes and norms of its weights";
+  hearken inspect weights            names, shapes and norms of its weights
+  hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
 enum Command {
@@ -43,6 +44,7 @@ enum Command {
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
     Plan(commands::plan::Arguments),
+    Tokenizer(commands::tokenizer::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
+        Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

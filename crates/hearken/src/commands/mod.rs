@@ -6,3 +6,4 @@ pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod plan;
+pub(crate) mod tokenizer;
