@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use hearken::data::tokenizer::{Special, Tokenizer};
 use hearken::formats::directory::SpecialTokens;
-use hearken::formats::{self, Family, FormatError};
+use hearken::formats::{self, Family};
 use hearken::nn::decoder::Decoder;
 use hearken::tensor::ops::cross_entropy::IGNORED;
 use hearken::train::files;
@@ -188,18 +188,6 @@ pub(crate) fn parse_targets(text: &str) -> Result<Vec<u32>, String> {
         }
     };
     text.split(',').map(one).collect()
-}
-
-impl From<FormatError> for Failure {
-    fn from(error: FormatError) -> Self {
-        Self::Input(error.to_string())
-    }
-}
-
-impl From<hearken::data::Error> for Failure {
-    fn from(error: hearken::data::Error) -> Self {
-        Self::Input(error.to_string())
-    }
 }
 
 #[cfg(test)]

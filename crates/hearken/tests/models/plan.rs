@@ -37,12 +37,12 @@ fn json_has_the_documented_keys_for_every_preset() {
 #[test]
 fn choices_change_what_they_should() {
     let memory = |rest: &[&str], key: &str| {
-        let all = [&["plan", "--batch-size", "2", "--tokens", "64", "--json"], rest].concat();
+        let all = [&["plan", "--tokens", "64", "--json"], rest].concat();
         parse(&run(&mut hearken(&all)).succeeded().stdout)["memory"][key].as_u64().unwrap()
     };
     let plain = memory(&[], "activations");
     assert!(memory(&["--checkpointing"], "activations") < plain);
-    assert!(memory(&["--batch-size", "4"], "activations") > plain);
+    assert!(memory(&["--batch-size", "24"], "activations") > plain); // 12 otherwise
     assert_eq!(memory(&["--optimizer", "sgd"], "optimizer"), 0);
     let states = memory(&["--optimizer", "adamw"], "optimizer");
     assert_eq!(states, 2 * memory(&["--optimizer", "lion"], "optimizer"));

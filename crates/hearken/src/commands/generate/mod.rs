@@ -48,7 +48,14 @@ pub(crate) struct Arguments {
     tokens: usize,
 
     /// Logits are divided by it: 0 always takes the most likely token, 1 is as trained
-    #[arg(long, short, value_name = "T", default_value_t = 0.8, conflicts_with = "beams")]
+    #[arg(
+        long,
+        short,
+        value_name = "T",
+        allow_negative_numbers = true,
+        default_value_t = 0.8,
+        conflicts_with = "beams"
+    )]
     temperature: f32,
 
     /// Choose among the K most likely tokens
@@ -56,15 +63,21 @@ pub(crate) struct Arguments {
     top_k: Option<usize>,
 
     /// Choose among the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P", conflicts_with = "beams")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, conflicts_with = "beams")]
     top_p: Option<f32>,
 
     /// Choose among tokens at least P times as likely as the most likely one
-    #[arg(long, value_name = "P", conflicts_with = "beams")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, conflicts_with = "beams")]
     min_p: Option<f32>,
 
     /// Above 1, makes tokens that have occurred less likely
-    #[arg(long, value_name = "R", default_value_t = 1.0, conflicts_with = "beams")]
+    #[arg(
+        long,
+        value_name = "R",
+        allow_negative_numbers = true,
+        default_value_t = 1.0,
+        conflicts_with = "beams"
+    )]
     repetition_penalty: f32,
 
     /// Search for the likeliest text with this many candidates side by side
@@ -72,7 +85,13 @@ pub(crate) struct Arguments {
     beams: Option<usize>,
 
     /// A text of n tokens scores Σ ln p / nᴬ: above 0 favours longer ones
-    #[arg(long, value_name = "A", default_value_t = 1.0, requires = "beams")]
+    #[arg(
+        long,
+        value_name = "A",
+        allow_negative_numbers = true,
+        default_value_t = 1.0,
+        requires = "beams"
+    )]
     length_penalty: f32,
 
     /// Stop before this text (may be given several times)

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::terminal::Terminal;
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::Found;
-use hearken::infer::generate::{Finish, Flow, PromptError, Step, beam_search, generate};
+use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate};
 use hearken::infer::sampler::{Candidate, Sampling};
 use hearken::infer::stream::TextStream;
 use hearken::nn::cache::CacheKind;
@@ -39,12 +39,6 @@ fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> String {
 fn name(tokenizer: Option<&Tokenizer>, id: u32) -> Option<String> {
     let tokenizer = tokenizer?;
     if tokenizer.is_special(id) { tokenizer.token(id) } else { Some(decode(tokenizer, &[id])) }
-}
-
-impl From<PromptError> for Failure {
-    fn from(error: PromptError) -> Self {
-        Self::Input(error.to_string())
-    }
 }
 
 impl<W: Write> Writer<'_, W> {

@@ -269,10 +269,9 @@ fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
         Some(text) => text.to_owned(),
         None => std::fs::read_to_string(name).map_err(|error| unknown(name, &error))?,
     };
-    let file: File =
-        parse::from_toml(&text, name).map_err(|error| Failure::Input(error.to_string()))?;
+    let file: File = parse::from_toml(&text, name)?;
     let ModelConfig::Decoder(model) = file.model;
-    model.validate().map_err(|error| Failure::Input(error.to_string()))?;
+    model.validate()?;
     Ok((model, file.train))
 }
 
@@ -291,7 +290,7 @@ fn with_vocabulary(
 ) -> Result<DecoderConfig, Failure> {
     if let Some(vocabulary) = asked {
         model.vocabulary = vocabulary;
-        model.validate().map_err(|error| Failure::Input(error.to_string()))?;
+        model.validate()?;
     }
     if model.vocabulary == 0 {
         let message = "the configuration leaves the vocabulary to the tokenizer";
