@@ -1,5 +1,6 @@
 //! Hearken as a library: one name for what its crates offer.
 //!
+//! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
 //! - [`infer`]: text from a model, token by token.
 //! - [`formats`]: model directories and the files in them.
 //! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
@@ -24,6 +25,7 @@
 //! The binary `hearken` is built from this library; `hearken doctor` proves every operation on
 //! the machine it runs on.
 
+pub use hearken_data as data;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
