@@ -7,7 +7,7 @@
 //!   optimiser with the schedule's learning rate, then the average of weights
 //!   now and then: evaluation, sample, look inside, checkpoint
 //! ```
-//! The state between two steps is what [`state`] saves: weights, moments, counters, averages, loss
+//! The state between two steps is what `state` saves: weights, moments, counters, averages, loss
 //! scale, best evaluation, and the step, which keys all randomness. Nothing else reaches from one
 //! step into the next.
 
