@@ -96,16 +96,13 @@ pub(super) fn run(job: &Job<'_>) {
     let (tile_rows, width) = tile_shape();
     let block = depth_block(k);
     let is_a = m <= n;
-    let (strip, strip_lanes) = if is_a {
-        (strip_size(n, width, GROUP_COLUMNS, threads), n)
+    let strips = if is_a {
+        Strips::new(n, width, GROUP_COLUMNS, threads)
     } else {
-        (strip_size(m, tile_rows, STRIP_ROWS, threads), m)
+        Strips::new(m, tile_rows, STRIP_ROWS, threads)
     };
-    let strips = strip_lanes.div_ceil(strip);
     let run_strips = |shared: &Shared<'_>| {
-        for_each(threads, strips, |i| {
-            run_strip(job, shared, &(i * strip..((i + 1) * strip).min(strip_lanes)));
-        });
+        for_each(threads, strips.count, |i| run_strip(job, shared, &strips.get(i)));
     };
     if is_a && job.rows_of_a().is_some() {
         run_strips(&Shared { is_a, lanes: 0..m, depth: 0..k, block, width, data: &[] });
@@ -134,11 +131,27 @@ fn for_each(threads: usize, tasks: usize, task: impl Fn(usize) + Sync) {
     if threads == 1 { (0..tasks).for_each(task) } else { threads::for_each(tasks, task) }
 }
 
-/// Lanes per strip: about four strips per thread, of whole tiles, at most `most` lanes. The bits
-/// of the result do not depend on it.
-fn strip_size(lanes: usize, tile: usize, most: usize, threads: usize) -> usize {
-    let wanted = lanes.div_ceil(4 * threads).next_multiple_of(tile);
-    wanted.clamp(tile, most - most % tile)
+/// Lanes cut into strips of whole tiles, as even as can be. The bits of the result do not depend
+/// on how.
+struct Strips {
+    lanes: usize,
+    tile: usize,
+    count: usize,
+}
+
+impl Strips {
+    /// At most `most` lanes each; a multiple of the number of threads, about four for each.
+    fn new(lanes: usize, tile: usize, most: usize, threads: usize) -> Self {
+        let tiles = lanes.div_ceil(tile);
+        let wanted = tiles.div_ceil(most / tile).max(4 * threads).next_multiple_of(threads);
+        Self { lanes, tile, count: wanted.min(tiles) }
+    }
+
+    fn get(&self, i: usize) -> Range<usize> {
+        let tiles = self.lanes.div_ceil(self.tile);
+        let cut = |i: usize| (i * tiles / self.count * self.tile).min(self.lanes);
+        cut(i)..cut(i + 1)
+    }
 }
 
 /// Packs lanes × depth of the shared operand, block of K by block of K.
