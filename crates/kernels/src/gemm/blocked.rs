@@ -23,7 +23,8 @@
 
 use super::epilogue::Tail;
 use super::micro::{self, Tile};
-use super::{Data, Matrix, pack};
+use super::pack::{self, Operand};
+use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
 use crate::{Write, dispatch, scratch};
 use std::ops::Range;
@@ -62,7 +63,7 @@ pub(super) struct Job<'a> {
 
 /// The part of the shared operand that is at hand now.
 struct Shared<'a> {
-    is_a: bool,
+    operand: Operand,
     /// Rows of A or columns of B.
     lanes: Range<usize>,
     /// Range of K, of whole blocks but for the last.
@@ -84,8 +85,9 @@ impl Shared<'_> {
 
     /// What is packed of one block.
     fn packed(&self, block: &Range<usize>) -> &[f32] {
-        let lanes = pack::packed_lanes(self.lanes.len(), self.width, self.is_a);
-        &self.data[(block.start - self.depth.start) * lanes..][..block.len() * lanes]
+        let len = |steps| pack::packed_len(self.operand, self.lanes.len(), steps, self.width);
+        let before = (block.start - self.depth.start) / self.block;
+        &self.data[before * len(self.block)..][..len(block.len())]
     }
 }
 
@@ -95,8 +97,8 @@ pub(super) fn run(job: &Job<'_>) {
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
     let (tile_rows, width) = tile_shape();
     let block = depth_block(k);
-    let is_a = m <= n;
-    let strips = if is_a {
+    let operand = if m <= n { Operand::A } else { Operand::B };
+    let strips = if operand == Operand::A {
         Strips::new(n, width, GROUP_COLUMNS, threads)
     } else {
         Strips::new(m, tile_rows, STRIP_ROWS, threads)
@@ -104,22 +106,22 @@ pub(super) fn run(job: &Job<'_>) {
     let run_strips = |shared: &Shared<'_>| {
         for_each(threads, strips.count, |i| run_strip(job, shared, &strips.get(i)));
     };
-    if is_a && job.rows_of_a().is_some() {
-        run_strips(&Shared { is_a, lanes: 0..m, depth: 0..k, block, width, data: &[] });
+    if operand == Operand::A && job.rows_of_a().is_some() {
+        run_strips(&Shared { operand, lanes: 0..m, depth: 0..k, block, width, data: &[] });
         return;
     }
-    let operand = if is_a { &job.a } else { &job.b };
-    let lane_step = operand.rows.min(SHARED_LANES - SHARED_LANES % width);
-    let padded = pack::packed_lanes(lane_step, width, is_a);
-    let depth_step = ((SHARED / padded / block).max(1) * block).min(k);
-    scratch::with(padded * depth_step, |buffer| {
-        for lane in (0..operand.rows).step_by(lane_step) {
-            let lanes = lane..(lane + lane_step).min(operand.rows);
-            for start in (0..k).step_by(depth_step) {
-                let depth = start..(start + depth_step).min(k);
+    let x = if operand == Operand::A { &job.a } else { &job.b };
+    let lane_step = x.rows.min(SHARED_LANES - SHARED_LANES % width);
+    let block_len = pack::packed_len(operand, lane_step, block, width);
+    let blocks = (SHARED / block_len).clamp(1, k.div_ceil(block));
+    scratch::with(blocks * block_len, |buffer| {
+        for lane in (0..x.rows).step_by(lane_step) {
+            let lanes = lane..(lane + lane_step).min(x.rows);
+            for start in (0..k).step_by(blocks * block) {
+                let depth = start..(start + blocks * block).min(k);
                 let mut shared =
-                    Shared { is_a, lanes: lanes.clone(), depth, block, width, data: &[] };
-                pack_shared(operand, &shared, threads, buffer);
+                    Shared { operand, lanes: lanes.clone(), depth, block, width, data: &[] };
+                pack_shared(x, &shared, threads, buffer);
                 shared.data = buffer;
                 run_strips(&shared);
             }
@@ -155,48 +157,48 @@ impl Strips {
 }
 
 /// Packs lanes × depth of the shared operand, block of K by block of K.
-fn pack_shared(operand: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
-    let Shared { is_a, ref lanes, ref depth, block, width, .. } = *shared;
-    let padded = pack::packed_lanes(lanes.len(), width, is_a);
+fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
+    let Shared { operand, ref lanes, ref depth, block, width, .. } = *shared;
+    let len = |lanes, steps| pack::packed_len(operand, lanes, steps, width);
     // Pieces of some 16 thousand floats, whole panels each.
-    let piece = (16 * 1024 / block).next_multiple_of(if is_a { 16 } else { width });
+    let piece = (16 * 1024 / block).next_multiple_of(width);
     let pieces = lanes.len().div_ceil(piece);
     let out = SharedMut::new(buffer);
     for_each(threads, pieces * depth.len().div_ceil(block), |task| {
-        let first = lanes.start + task % pieces * piece;
-        let piece = first..(first + piece).min(lanes.end);
-        let start = depth.start + task / pieces * block;
+        let (index, first) = (task / pieces, task % pieces * piece);
+        let piece = lanes.start + first..(lanes.start + first + piece).min(lanes.end);
+        let start = depth.start + index * block;
         let steps = start..(start + block).min(depth.end);
-        let at = (start - depth.start) * padded + (first - lanes.start) * steps.len();
-        let len = pack::packed_lanes(piece.len(), width, is_a) * steps.len();
-        // SAFETY: block b takes padded · steps floats from (start of b) · padded on, and within
-        // it the piece takes its lanes, whole panels of them, times steps: tasks do not overlap.
-        let packed = unsafe { out.range(at..at + len) };
-        pack(operand, piece, steps, is_a, packed);
+        let at = index * len(lanes.len(), block) + len(first, steps.len());
+        // SAFETY: blocks follow each other, none longer than the first, and in a block pieces
+        // follow each other in whole panels: tasks do not overlap.
+        let packed = unsafe { out.range(at..at + len(piece.len(), steps.len())) };
+        pack(x, piece, steps, operand, packed);
     });
 }
 
 /// All that the shared range contributes to one strip of C.
 fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
     let direct = job.rows_of_a();
-    let (local, room) = if shared.is_a {
-        (Some(&job.b), pack::packed_lanes(strip.len(), shared.width, false))
-    } else {
-        (direct.is_none().then_some(&job.a), strip.len())
+    let (local, operand) = match shared.operand {
+        Operand::A => (Some(&job.b), Operand::B),
+        Operand::B => (direct.is_none().then_some(&job.a), Operand::A),
     };
-    scratch::with(if local.is_some() { room * shared.block } else { 0 }, |buffer| {
+    let room = pack::packed_len(operand, strip.len(), shared.block, shared.width);
+    scratch::with(if local.is_some() { room } else { 0 }, |buffer| {
         for steps in shared.blocks() {
             if let Some(local) = local {
-                pack(local, strip.clone(), steps.clone(), !shared.is_a, buffer);
+                pack(local, strip.clone(), steps.clone(), operand, buffer);
             }
-            let (rows, columns) =
-                if shared.is_a { (&shared.lanes, strip) } else { (strip, &shared.lanes) };
+            let (rows, columns, packed_a, b) = match shared.operand {
+                Operand::A if direct.is_some() => (&shared.lanes, strip, &[][..], &*buffer),
+                Operand::A => (&shared.lanes, strip, shared.packed(&steps), &*buffer),
+                Operand::B => (strip, &shared.lanes, &*buffer, shared.packed(&steps)),
+            };
             let a = match direct {
                 Some((data, stride)) => (&data[rows.start * stride + steps.start..], stride),
-                None if shared.is_a => (shared.packed(&steps), steps.len()),
-                None => (&*buffer, steps.len()),
+                None => (packed_a, pack::row_stride(steps.len())),
             };
-            let b = if shared.is_a { &*buffer } else { shared.packed(&steps) };
             multiply(job, rows, columns, &steps, a, b);
         }
     });
@@ -205,7 +207,7 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
 dispatch! {
     fn tile_shape() -> (usize, usize) => tile_shape_on
     fn pack(
-        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, is_a: bool, out: &mut [f32],
+        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, operand: Operand, out: &mut [f32],
     ) => pack_on
     fn multiply(
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
@@ -224,13 +226,12 @@ fn pack_on<S: Tile>(
     x: &Matrix<'_>,
     lanes: Range<usize>,
     depth: Range<usize>,
-    is_a: bool,
+    operand: Operand,
     out: &mut [f32],
 ) {
-    if is_a {
-        pack::rows(s, x, lanes, depth, out);
-    } else {
-        pack::panels(s, x, lanes, depth, out);
+    match operand {
+        Operand::A => pack::rows(s, x, lanes, depth, out),
+        Operand::B => pack::panels(s, x, lanes, depth, out),
     }
 }
 

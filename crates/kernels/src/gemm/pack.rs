@@ -5,7 +5,7 @@
 //! B. [`rows`] makes rows of A, [`panels`] makes panels of B:
 //!
 //! ```text
-//! rows:    out[l · steps + p]                      = X[lane + l][depth + p]
+//! rows:    out[l · row_stride + p]                 = X[lane + l][depth + p]
 //! panels:  out[(l − l % COLUMNS) · steps + p · COLUMNS + l % COLUMNS] = the same, 0 past the end
 //! ```
 //!
@@ -17,12 +17,30 @@ use super::micro::{Tile, prefetch};
 use super::{Data, Matrix};
 use std::ops::Range;
 
-/// How many lanes are written for so many: panels of B are padded to their width.
-pub(crate) fn packed_lanes(lanes: usize, width: usize, is_a: bool) -> usize {
-    if is_a { lanes } else { lanes.next_multiple_of(width) }
+/// Which operand is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    A,
+    B,
 }
 
-/// Copies rows `lanes` and columns `depth` of A into rows of `depth.len()` floats.
+/// Floats that `lanes × steps` of an operand take up when packed; `width` is [`Tile::COLUMNS`].
+/// Lanes of B are padded to whole panels.
+pub(crate) fn packed_len(operand: Operand, lanes: usize, steps: usize, width: usize) -> usize {
+    match operand {
+        Operand::A => lanes * row_stride(steps),
+        Operand::B => lanes.next_multiple_of(width) * steps,
+    }
+}
+
+/// Floats from one packed row of A to the next. A cache line is left out between rows: where both
+/// sides of a transpose have strides that are powers of two, loads wait for unrelated stores that
+/// have the same last 12 bits of the address.
+pub(crate) fn row_stride(steps: usize) -> usize {
+    steps.next_multiple_of(16) + 16
+}
+
+/// Copies rows `lanes` and columns `depth` of A into rows with [`row_stride`].
 #[inline(always)]
 pub(crate) fn rows<S: Tile>(
     s: S,
@@ -31,7 +49,7 @@ pub(crate) fn rows<S: Tile>(
     depth: Range<usize>,
     out: &mut [f32],
 ) {
-    assert!(out.len() >= lanes.len() * depth.len(), "rows do not fit");
+    assert!(out.len() >= lanes.len() * row_stride(depth.len()), "rows do not fit");
     let Some(source) = Source::new(a, lanes, depth) else { return };
     match a.data {
         Data::F32(d) => rows_of(s, &source, d, &Single, out),
@@ -49,7 +67,7 @@ pub(crate) fn panels<S: Tile>(
     depth: Range<usize>,
     out: &mut [f32],
 ) {
-    let needed = packed_lanes(lanes.len(), S::COLUMNS, false) * depth.len();
+    let needed = packed_len(Operand::B, lanes.len(), depth.len(), S::COLUMNS);
     assert!(out.len() >= needed, "panels do not fit");
     let Some(source) = Source::new(b, lanes, depth) else { return };
     match b.data {
@@ -176,9 +194,10 @@ impl Stored<u16> for Brain {
 #[inline(always)]
 fn rows_of<S: Tile, E: Copy, L: Stored<E>>(s: S, x: &Source, data: &[E], how: &L, out: &mut [f32]) {
     let start = data[x.start..].as_ptr();
+    let stride = row_stride(x.steps);
     if x.step_stride == 1 {
         for l in 0..x.lanes {
-            let row = &mut out[l * x.steps..(l + 1) * x.steps];
+            let row = &mut out[l * stride..l * stride + x.steps];
             crate::each_span!(S, x.steps, |at| {
                 // SAFETY: `at` is within the steps of lane l, which are next to each other.
                 let v = unsafe {
@@ -198,11 +217,11 @@ fn rows_of<S: Tile, E: Copy, L: Stored<E>>(s: S, x: &Source, data: &[E], how: &L
             for l in (0..x.lanes).step_by(S::LANES) {
                 let size = ((x.steps - p).min(S::LANES), (x.lanes - l).min(S::LANES));
                 // SAFETY: rows p.. and columns l.. of the source, as many as there are; written
-                // to lanes l.. and steps p.. of `out`, which holds lanes × steps.
+                // to lanes l.. and steps p.. of `out`, which holds lanes · stride.
                 unsafe {
                     let from = start.add(p * x.step_stride + l);
-                    let to = out.as_mut_ptr().add(l * x.steps + p);
-                    move_transposed(s, how, size, from, x.step_stride, to, x.steps);
+                    let to = out.as_mut_ptr().add(l * stride + p);
+                    move_transposed(s, how, size, from, x.step_stride, to, stride);
                 }
             }
         }
@@ -218,7 +237,7 @@ fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
     out: &mut [f32],
 ) {
     let start = data[x.start..].as_ptr();
-    let padded = packed_lanes(x.lanes, S::COLUMNS, false);
+    let padded = x.lanes.next_multiple_of(S::COLUMNS);
     let out = out[..padded * x.steps].as_mut_ptr();
     // Where lane l of step 0 goes; l is a multiple of LANES, and so is COLUMNS.
     let place = |l: usize| (l - l % S::COLUMNS) * x.steps + l % S::COLUMNS;
