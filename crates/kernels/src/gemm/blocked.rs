@@ -142,11 +142,14 @@ struct Strips {
 }
 
 impl Strips {
-    /// At most `most` lanes each; a multiple of the number of threads, about four for each.
+    /// At most `most` lanes each, and at least two for each thread. Among a few such numbers of
+    /// strips, the one with which the busiest thread has least to do.
     fn new(lanes: usize, tile: usize, most: usize, threads: usize) -> Self {
         let tiles = lanes.div_ceil(tile);
-        let wanted = tiles.div_ceil(most / tile).max(4 * threads).next_multiple_of(threads);
-        Self { lanes, tile, count: wanted.min(tiles) }
+        let least = tiles.div_ceil(most / tile).div_ceil(threads).max(2); // per thread
+        let busiest = |each: usize| tiles.div_ceil(each * threads) * each;
+        let each = (least..least + 4).min_by_key(|&each| busiest(each)).unwrap_or(least);
+        Self { lanes, tile, count: (each * threads).min(tiles) }
     }
 
     fn get(&self, i: usize) -> Range<usize> {
