@@ -97,7 +97,8 @@ pub(super) fn run(job: &Job<'_>) {
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
     let (tile_rows, width) = tile_shape();
     let block = depth_block(k);
-    let operand = if m <= n { Operand::A } else { Operand::B };
+    let direct = job.rows_of_a().is_some();
+    let operand = if m < n || direct && m == n { Operand::A } else { Operand::B };
     let strips = if operand == Operand::A {
         Strips::new(n, width, GROUP_COLUMNS, threads)
     } else {
