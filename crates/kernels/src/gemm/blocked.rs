@@ -15,15 +15,16 @@
 //! ```
 //!
 //! The operand with fewer lanes (rows of A, columns of B) is the shared one, so each operand is
-//! packed once and threads meet twice per range. A in rows of f32 is used where it is.
+//! packed once and threads meet twice per range. A in rows of f32 is used in place, and so is a
+//! narrow matrix.
 //!
 //! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
 //! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
 //! multiply-adds: its bits depend on its row of A, its column of B and K, and on nothing else.
 
 use super::epilogue::Tail;
-use super::micro::{self, Tile};
-use super::pack::{self, Operand};
+use super::micro::{self, Lanes, Tile};
+use super::pack::{self, Operand, TileShape};
 use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
 use crate::{Write, dispatch, scratch};
@@ -40,6 +41,9 @@ const STRIP_ROWS: usize = 180;
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time, so that a block of K fits.
 const SHARED_LANES: usize = SHARED / DEPTH;
+/// Most floats from one step of depth to the next of an operand that is read in place across its
+/// rows: a block of it is then no larger than a group of B, and lies as close together.
+const IN_PLACE: usize = 256;
 /// Multiply-adds below which a second thread is not worth waking: some 10 µs of one thread.
 const WORTH_SHARING: usize = 1 << 19;
 
@@ -69,10 +73,8 @@ struct Shared<'a> {
     /// Range of K, of whole blocks but for the last.
     depth: Range<usize>,
     block: usize,
-    /// Columns of a panel of B.
-    width: usize,
-    /// Its blocks of K, one after the other: rows of A or panels of B. Empty if A is used where
-    /// it is.
+    tile: TileShape,
+    /// Its packed blocks of K, one after the other. Empty if it is used in place.
     data: &'a [f32],
 }
 
@@ -85,7 +87,7 @@ impl Shared<'_> {
 
     /// What is packed of one block.
     fn packed(&self, block: &Range<usize>) -> &[f32] {
-        let len = |steps| pack::packed_len(self.operand, self.lanes.len(), steps, self.width);
+        let len = |steps| self.operand.packed_len(self.lanes.len(), steps, self.tile);
         let before = (block.start - self.depth.start) / self.block;
         &self.data[before * len(self.block)..][..len(block.len())]
     }
@@ -95,25 +97,28 @@ impl Shared<'_> {
 pub(super) fn run(job: &Job<'_>) {
     let ((m, k), n) = (job.a.shape(), job.b.rows);
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
-    let (tile_rows, width) = tile_shape();
+    let tile = tile_shape();
     let block = depth_block(k);
-    let direct = job.rows_of_a().is_some();
-    let operand = if m < n || direct && m == n { Operand::A } else { Operand::B };
-    let strips = if operand == Operand::A {
-        Strips::new(n, width, GROUP_COLUMNS, threads)
-    } else {
-        Strips::new(m, tile_rows, STRIP_ROWS, threads)
+    let (a_in_place, b_in_place) = (job.a_in_place().is_some(), job.b_in_place().is_some());
+    let operand =
+        if !b_in_place && (m < n || m == n && a_in_place) { Operand::A } else { Operand::B };
+    let strips = match operand {
+        Operand::A => Strips::new(n, tile.columns, GROUP_COLUMNS, threads),
+        Operand::B => Strips::new(m, tile.rows, STRIP_ROWS, threads),
     };
     let run_strips = |shared: &Shared<'_>| {
         for_each(threads, strips.count, |i| run_strip(job, shared, &strips.get(i)));
     };
-    if operand == Operand::A && job.rows_of_a().is_some() {
-        run_strips(&Shared { operand, lanes: 0..m, depth: 0..k, block, width, data: &[] });
+    let (x, in_place) = match operand {
+        Operand::A => (&job.a, a_in_place),
+        Operand::B => (&job.b, b_in_place),
+    };
+    if in_place {
+        run_strips(&Shared { operand, lanes: 0..x.rows, depth: 0..k, block, tile, data: &[] });
         return;
     }
-    let x = if operand == Operand::A { &job.a } else { &job.b };
-    let lane_step = x.rows.min(SHARED_LANES - SHARED_LANES % width);
-    let block_len = pack::packed_len(operand, lane_step, block, width);
+    let lane_step = x.rows.min(SHARED_LANES - SHARED_LANES % tile.columns);
+    let block_len = operand.packed_len(lane_step, block, tile);
     let blocks = (SHARED / block_len).clamp(1, k.div_ceil(block));
     scratch::with(blocks * block_len, |buffer| {
         for lane in (0..x.rows).step_by(lane_step) {
@@ -121,7 +126,7 @@ pub(super) fn run(job: &Job<'_>) {
             for start in (0..k).step_by(blocks * block) {
                 let depth = start..(start + blocks * block).min(k);
                 let mut shared =
-                    Shared { operand, lanes: lanes.clone(), depth, block, width, data: &[] };
+                    Shared { operand, lanes: lanes.clone(), depth, block, tile, data: &[] };
                 pack_shared(x, &shared, threads, buffer);
                 shared.data = buffer;
                 run_strips(&shared);
@@ -162,10 +167,10 @@ impl Strips {
 
 /// Packs lanes × depth of the shared operand, block of K by block of K.
 fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
-    let Shared { operand, ref lanes, ref depth, block, width, .. } = *shared;
-    let len = |lanes, steps| pack::packed_len(operand, lanes, steps, width);
+    let Shared { operand, ref lanes, ref depth, block, tile, .. } = *shared;
+    let len = |lanes, steps| operand.packed_len(lanes, steps, tile);
     // Pieces of some 16 thousand floats, whole panels each.
-    let piece = (16 * 1024 / block).next_multiple_of(width);
+    let piece = (16 * 1024 / block).next_multiple_of(tile.columns);
     let pieces = lanes.len().div_ceil(piece);
     let out = SharedMut::new(buffer);
     for_each(threads, pieces * depth.len().div_ceil(block), |task| {
@@ -183,45 +188,56 @@ fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut
 
 /// All that the shared range contributes to one strip of C.
 fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
-    let direct = job.rows_of_a();
-    let (local, operand) = match shared.operand {
-        Operand::A => (Some(&job.b), Operand::B),
-        Operand::B => (direct.is_none().then_some(&job.a), Operand::A),
+    let (rows, columns) = match shared.operand {
+        Operand::A => (&shared.lanes, strip),
+        Operand::B => (strip, &shared.lanes),
     };
-    let room = pack::packed_len(operand, strip.len(), shared.block, shared.width);
-    scratch::with(if local.is_some() { room } else { 0 }, |buffer| {
+    let (a_in_place, b_in_place) = (job.a_in_place(), job.b_in_place());
+    let (local, local_in_place) = match shared.operand {
+        Operand::A => (Operand::B, b_in_place.is_some()),
+        Operand::B => (Operand::A, a_in_place.is_some()),
+    };
+    let room = local.packed_len(strip.len(), shared.block, shared.tile);
+    scratch::with(if local_in_place { 0 } else { room }, |buffer| {
         for steps in shared.blocks() {
-            if let Some(local) = local {
-                pack(local, strip.clone(), steps.clone(), operand, buffer);
+            if !local_in_place {
+                let x = if local == Operand::A { &job.a } else { &job.b };
+                pack(x, strip.clone(), steps.clone(), local, buffer);
             }
-            let (rows, columns, packed_a, b) = match shared.operand {
-                Operand::A if direct.is_some() => (&shared.lanes, strip, &[][..], &*buffer),
-                Operand::A => (&shared.lanes, strip, shared.packed(&steps), &*buffer),
-                Operand::B => (strip, &shared.lanes, &*buffer, shared.packed(&steps)),
+            let lanes = |operand: Operand| {
+                let (x, first, panel, in_place) = match operand {
+                    Operand::A => (&job.a, rows.start, shared.tile.rows, a_in_place),
+                    Operand::B => (&job.b, columns.start, shared.tile.columns, b_in_place),
+                };
+                if let Some(data) = in_place {
+                    let (lane, step) = (x.row_stride, x.column_stride);
+                    let data = &data[first * lane + steps.start * step..];
+                    Lanes { data, panel: panel * lane, lane, step }
+                } else if operand == local {
+                    operand.packed_lanes(buffer, steps.len(), shared.tile)
+                } else {
+                    operand.packed_lanes(shared.packed(&steps), steps.len(), shared.tile)
+                }
             };
-            let a = match direct {
-                Some((data, stride)) => (&data[rows.start * stride + steps.start..], stride),
-                None => (packed_a, pack::row_stride(steps.len())),
-            };
-            multiply(job, rows, columns, &steps, a, b);
+            multiply(job, rows, columns, &steps, lanes(Operand::A), lanes(Operand::B));
         }
     });
 }
 
 dispatch! {
-    fn tile_shape() -> (usize, usize) => tile_shape_on
+    fn tile_shape() -> TileShape => tile_shape_on
     fn pack(
         x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, operand: Operand, out: &mut [f32],
     ) => pack_on
     fn multiply(
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
-        a: (&[f32], usize), b: &[f32],
+        a: Lanes<'_>, b: Lanes<'_>,
     ) => multiply_on
 }
 
 #[inline(always)]
-fn tile_shape_on<S: Tile>(_: S) -> (usize, usize) {
-    (S::ROWS, S::COLUMNS)
+fn tile_shape_on<S: Tile>(_: S) -> TileShape {
+    TileShape { rows: S::ROWS, columns: S::COLUMNS, lanes: S::LANES }
 }
 
 #[inline(always)]
@@ -247,8 +263,8 @@ fn multiply_on<S: Tile>(
     rows: &Range<usize>,
     columns: &Range<usize>,
     steps: &Range<usize>,
-    a: (&[f32], usize),
-    b: &[f32],
+    a: Lanes<'_>,
+    b: Lanes<'_>,
 ) {
     let write = if steps.start == 0 { job.write } else { Write::Add };
     let finish = steps.end == job.a.columns && !job.tail.is_empty();
@@ -259,10 +275,11 @@ fn multiply_on<S: Tile>(
         let start = rows.start * stride + columns.start + first;
         let out = job.out.pointer(start..start + (rows.len() - 1) * stride + count);
         let size = (rows.len(), count, depth);
+        let b = Lanes { data: &b.data[first / S::COLUMNS * b.panel..], ..b };
         // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this
         // task's alone.
         unsafe {
-            micro::block(s, size, a, &b[first * depth..], out, stride, write, |done| {
+            micro::block(s, size, a, b, out, stride, write, |done| {
                 if finish {
                     let columns = columns.start + first..columns.start + first + count;
                     for row in done {
@@ -275,10 +292,26 @@ fn multiply_on<S: Tile>(
 }
 
 impl Job<'_> {
-    /// A as rows of f32 and their stride, if that is how it is stored.
-    fn rows_of_a(&self) -> Option<(&[f32], usize)> {
+    /// The numbers of A, if tiles can read it where it is: f32, in rows or not far from one step
+    /// of depth to the next.
+    fn a_in_place(&self) -> Option<&[f32]> {
         match self.a.data {
-            Data::F32(data) if self.a.column_stride == 1 => Some((data, self.a.row_stride)),
+            Data::F32(x) if self.a.column_stride <= IN_PLACE => Some(x),
+            _ => None,
+        }
+    }
+
+    /// The numbers of B, likewise: f32, neighbouring columns next to each other, in whole vectors.
+    fn b_in_place(&self) -> Option<&[f32]> {
+        let Matrix { data, rows: n, row_stride, column_stride, .. } = self.b;
+        match data {
+            Data::F32(x)
+                if row_stride == 1
+                    && column_stride <= IN_PLACE
+                    && n.is_multiple_of(tile_shape().lanes) =>
+            {
+                Some(x)
+            }
             _ => None,
         }
     }

@@ -13,7 +13,7 @@
 //! otherwise square blocks are transposed in registers. Zeros stand in for lanes past the end, so
 //! what lies in memory there is never read.
 
-use super::micro::{Tile, prefetch};
+use super::micro::{Lanes, Tile, prefetch};
 use super::{Data, Matrix};
 use std::ops::Range;
 
@@ -24,12 +24,32 @@ pub(crate) enum Operand {
     B,
 }
 
-/// Floats that `lanes × steps` of an operand take up when packed; `width` is [`Tile::COLUMNS`].
-/// Lanes of B are padded to whole panels.
-pub(crate) fn packed_len(operand: Operand, lanes: usize, steps: usize, width: usize) -> usize {
-    match operand {
-        Operand::A => lanes * row_stride(steps),
-        Operand::B => lanes.next_multiple_of(width) * steps,
+/// The size of a tile, and the lanes of a vector, of the instruction set in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TileShape {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) lanes: usize,
+}
+
+impl Operand {
+    /// Floats that `lanes × steps` take up when packed. Lanes of B are padded to whole panels.
+    pub(crate) fn packed_len(self, lanes: usize, steps: usize, tile: TileShape) -> usize {
+        match self {
+            Operand::A => lanes * row_stride(steps),
+            Operand::B => lanes.next_multiple_of(tile.columns) * steps,
+        }
+    }
+
+    /// How tiles read what was packed.
+    pub(crate) fn packed_lanes(self, data: &[f32], steps: usize, tile: TileShape) -> Lanes<'_> {
+        match self {
+            Operand::A => {
+                let lane = row_stride(steps);
+                Lanes { data, panel: tile.rows * lane, lane, step: 1 }
+            }
+            Operand::B => Lanes { data, panel: tile.columns * steps, lane: 1, step: tile.columns },
+        }
     }
 }
 
@@ -67,7 +87,7 @@ pub(crate) fn panels<S: Tile>(
     depth: Range<usize>,
     out: &mut [f32],
 ) {
-    let needed = packed_len(Operand::B, lanes.len(), depth.len(), S::COLUMNS);
+    let needed = lanes.len().next_multiple_of(S::COLUMNS) * depth.len();
     assert!(out.len() >= needed, "panels do not fit");
     let Some(source) = Source::new(b, lanes, depth) else { return };
     match b.data {
@@ -242,21 +262,25 @@ fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
     // Where lane l of step 0 goes; l is a multiple of LANES, and so is COLUMNS.
     let place = |l: usize| (l - l % S::COLUMNS) * x.steps + l % S::COLUMNS;
     if x.lane_stride == 1 {
+        let whole = x.lanes - x.lanes % S::COLUMNS;
         // Step by step, so that a row of the source is read in one go for all panels.
         for p in 0..x.steps {
-            for l in (0..padded).step_by(S::LANES) {
-                let count = x.lanes.saturating_sub(l).min(S::LANES);
-                let from = start.wrapping_add(p * x.step_stride + l);
-                prefetch(from.wrapping_add(ROWS_AHEAD * x.step_stride).cast());
-                // SAFETY: reads lanes l..l + count of step p, which exist; writes LANES lanes of
-                // step p of a panel, inside the padded panels.
-                unsafe {
-                    let v = if count == S::LANES {
-                        how.load(s, from)
-                    } else {
-                        how.load_first(s, count, from)
-                    };
-                    s.store(out.add(place(l) + p * S::COLUMNS), v);
+            // SAFETY: lanes below `whole` exist at step p and are written to step p of their
+            // panel; past it, only the `count` lanes that exist are read, and whole vectors are
+            // written, inside the padded panel. Prefetches may be of anything.
+            unsafe {
+                let from = start.add(p * x.step_stride);
+                let to = out.add(p * S::COLUMNS);
+                for l in (0..whole).step_by(S::COLUMNS) {
+                    for w in (0..S::COLUMNS).step_by(S::LANES) {
+                        prefetch(from.wrapping_add(l + w + ROWS_AHEAD * x.step_stride).cast());
+                        s.store(to.add(l * x.steps + w), how.load(s, from.add(l + w)));
+                    }
+                }
+                for w in (0..padded - whole).step_by(S::LANES) {
+                    let count = (x.lanes - whole).saturating_sub(w).min(S::LANES);
+                    let v = how.load_first(s, count, from.wrapping_add(whole + w));
+                    s.store(to.add(whole * x.steps + w), v);
                 }
             }
         }
