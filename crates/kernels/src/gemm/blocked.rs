@@ -44,6 +44,9 @@ const SHARED_LANES: usize = SHARED / DEPTH;
 /// Most floats from one step of depth to the next of an operand that is read in place across its
 /// rows: a block of it is then no larger than a group of B, and lies as close together.
 const IN_PLACE: usize = 256;
+/// The same where the other operand has no more than `FEW` lanes to make up for packing.
+const IN_PLACE_FOR_FEW: usize = 400;
+const FEW: usize = 512;
 /// Multiply-adds below which a second thread is not worth waking: some 10 µs of one thread.
 const WORTH_SHARING: usize = 1 << 19;
 
@@ -51,6 +54,10 @@ const WORTH_SHARING: usize = 1 << 19;
 /// a cache line.
 pub(super) fn depth_block(k: usize) -> usize {
     k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(16)
+}
+
+fn in_place_limit(lanes_of_the_other: usize) -> usize {
+    if lanes_of_the_other <= FEW { IN_PLACE_FOR_FEW } else { IN_PLACE }
 }
 
 /// The product that all tasks work on.
@@ -292,11 +299,11 @@ fn multiply_on<S: Tile>(
 }
 
 impl Job<'_> {
-    /// The numbers of A, if tiles can read it where it is: f32, in rows or not far from one step
-    /// of depth to the next.
+    /// The numbers of A, if tiles can read it in place: f32, in rows or not far from one step of
+    /// depth to the next.
     fn a_in_place(&self) -> Option<&[f32]> {
         match self.a.data {
-            Data::F32(x) if self.a.column_stride <= IN_PLACE => Some(x),
+            Data::F32(x) if self.a.column_stride <= in_place_limit(self.b.rows) => Some(x),
             _ => None,
         }
     }
@@ -304,12 +311,9 @@ impl Job<'_> {
     /// The numbers of B, likewise: f32, neighbouring columns next to each other, in whole vectors.
     fn b_in_place(&self) -> Option<&[f32]> {
         let Matrix { data, rows: n, row_stride, column_stride, .. } = self.b;
+        let near = column_stride <= in_place_limit(self.a.rows);
         match data {
-            Data::F32(x)
-                if row_stride == 1
-                    && column_stride <= IN_PLACE
-                    && n.is_multiple_of(tile_shape().lanes) =>
-            {
+            Data::F32(x) if row_stride == 1 && near && n.is_multiple_of(tile_shape().lanes) => {
                 Some(x)
             }
             _ => None,
