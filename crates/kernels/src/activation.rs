@@ -228,7 +228,9 @@ pub fn gated_backward(
 
 dispatch! {
     fn forward_chunk(activation: Activation, x: &[f32], out: &mut [f32]) => forward_on
-    fn forward_chunk_in_place(activation: Activation, x: &mut [f32]) => forward_in_place_on
+    /// As [`forward_in_place`], on this thread alone.
+    pub(crate) fn forward_chunk_in_place(activation: Activation, x: &mut [f32])
+        => forward_in_place_on
     fn backward_chunk(activation: Activation, x: &[f32], dout: &[f32], dx: &mut [f32],
         write: Write) => backward_on
     fn backward_chunk_in_place(activation: Activation, x: &[f32], gradient: &mut [f32])

@@ -455,6 +455,8 @@ impl DecoderConfig {
 
     /// What the types alone do not rule out.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        // Far beyond any real model, and small enough that no product of two overflows.
+        const MOST: usize = 1 << 28;
         let positive = [
             ("context", self.context),
             ("layers", self.layers),
@@ -471,8 +473,6 @@ impl DecoderConfig {
                 ));
             }
         }
-        // Far beyond any real model, and small enough that no product of two overflows.
-        const MOST: usize = 1 << 28;
         for (name, value) in positive.into_iter().chain([("vocabulary", self.vocabulary)]) {
             if value > MOST {
                 return Err(ConfigError::new(
@@ -481,8 +481,8 @@ impl DecoderConfig {
                 ));
             }
         }
-        if self.head_width.is_none() && self.width % self.heads != 0 {
-            let fitting = (1..=self.width).filter(|h| self.width % h == 0);
+        if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
+            let fitting = (1..=self.width).filter(|h| self.width.is_multiple_of(*h));
             let near = fitting.min_by_key(|h| h.abs_diff(self.heads)).unwrap_or(1);
             return Err(ConfigError::new(
                 format!(
@@ -492,7 +492,7 @@ impl DecoderConfig {
                 format!("{near} heads would fit, or set model.head_width"),
             ));
         }
-        if self.heads % self.kv_heads() != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads()) {
             return Err(ConfigError::new(
                 format!(
                     "model.kv_heads is {}, which does not divide model.heads {}",
@@ -535,44 +535,62 @@ impl DecoderConfig {
     }
 
     fn validate_position(&self) -> Result<(), ConfigError> {
+        let wrong = |message: String, hint: &str| {
+            Err(ConfigError::new(format!("model.position: {message}"), hint))
+        };
         match &self.position {
-            PositionConfig::Rope { base, share, .. } => {
-                let rotated = self.rotated_width(*share);
-                if *base <= 1.0 || !(0.0..=1.0).contains(share) || rotated < 2 {
-                    return Err(ConfigError::new(
-                        format!(
-                            "model.position: RoPE with base {base} and share {share} of a head of {} rotates nothing",
-                            self.head_width()
-                        ),
-                        "base must exceed 1, share lie in (0, 1], and the head be at least 2 wide",
-                    ));
-                }
+            PositionConfig::Rope { base, share, .. }
+                if *base <= 1.0
+                    || !(0.0..=1.0).contains(share)
+                    || self.rotated_width(*share) < 2 =>
+            {
+                let head = self.head_width();
+                wrong(
+                    format!(
+                        "RoPE of base {base} and share {share} of a head of {head} rotates nothing"
+                    ),
+                    "base must exceed 1, share lie in (0, 1], and the head be at least 2 wide",
+                )
             }
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
-            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } } => {
-                if *width == 0 || *width >= self.width || self.tied {
-                    return Err(ConfigError::new(
-                        format!(
-                            "model.position: a position of {width} beside a token in a width of {}",
-                            self.width
-                        ),
-                        "the position's width must be below model.width, and tied = false, since the embedding is narrower than the head",
-                    ));
-                }
+            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } }
+                if *width == 0 || *width >= self.width || self.tied =>
+            {
+                wrong(
+                    format!("a position of {width} beside a token, in a width of {}", self.width),
+                    "it must be narrower than model.width; and set tied = false, since the \
+                     embedding is then narrower than the head",
+                )
             }
-            PositionConfig::T5 { buckets, max_distance } => {
-                if *buckets < 2 || max_distance <= buckets {
-                    return Err(ConfigError::new(
-                        format!(
-                            "model.position: {buckets} buckets up to a distance of {max_distance}"
-                        ),
-                        "at least 2 buckets, and max_distance larger than buckets: 32 and 128 are usual",
-                    ));
-                }
+            PositionConfig::Sinusoidal { combine }
+                if !self.position_width(*combine).is_multiple_of(2) =>
+            {
+                wrong(
+                    format!(
+                        "sines and cosines in an odd width of {}",
+                        self.position_width(*combine)
+                    ),
+                    "use an even width",
+                )
             }
-            _ => {}
+            PositionConfig::T5 { buckets, max_distance }
+                if *buckets < 2 || max_distance <= buckets =>
+            {
+                wrong(
+                    format!("{buckets} buckets up to a distance of {max_distance}"),
+                    "at least 2 buckets, and max_distance larger than buckets: 32 and 128 are usual",
+                )
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// How wide position vectors are.
+    pub fn position_width(&self, combine: Combine) -> usize {
+        match combine {
+            Combine::Add => self.width,
+            Combine::Concatenate { width } => width,
+        }
     }
 
     /// How much of a head RoPE rotates: an even number.

@@ -5,5 +5,13 @@
 //! Legend of dimensions: `B` batch, `T` target length, `S` source length, `C` model width, `H`
 //! heads, `K` key/value heads, `D` head width, `F` feed-forward width, `V` vocabulary, `L` layers.
 
+pub mod block;
+pub mod cache;
 pub mod config;
+pub mod decoder;
+pub mod init;
+pub mod layers;
 pub mod parse;
+pub mod plan;
+pub mod presets;
+pub mod variants;

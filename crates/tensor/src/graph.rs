@@ -130,14 +130,20 @@ pub struct Gradients<'a> {
 pub type Slot<'a> = (&'a mut [f32], Write);
 
 impl Gradients<'_> {
+    /// The node of input `i`, if there is such an input and it wants a gradient: an optional
+    /// input comes last and is simply not there.
+    fn node(&self, i: usize) -> Option<&Node> {
+        self.inputs.get(i)?.as_deref()
+    }
+
     /// Does input `i` want a gradient? Work for one that does not may be skipped.
     pub fn wanted(&self, i: usize) -> bool {
-        self.inputs[i].is_some()
+        self.node(i).is_some()
     }
 
     /// Adds `gradient` to that of input `i`; without copying if it is the first.
     pub fn add(&mut self, i: usize, gradient: Tensor) {
-        if let Some(node) = &self.inputs[i] {
+        if let Some(node) = self.node(i) {
             node.add_gradient(gradient);
         }
     }
@@ -145,7 +151,7 @@ impl Gradients<'_> {
     /// Takes what the gradient of input `i` holds so far, to be given back with more by
     /// [`Gradients::add`].
     pub(crate) fn take(&mut self, i: usize) -> Option<Tensor> {
-        self.inputs[i].as_ref().and_then(|node| node.take_gradient())
+        self.node(i).and_then(Node::take_gradient)
     }
 
     /// Lets `f` write the gradient of input `i` in place: the first time with [`Write::Set`] into
@@ -165,7 +171,7 @@ impl Gradients<'_> {
         f: impl FnOnce([Option<Slot<'_>>; N]),
     ) {
         let mut taken = inputs.map(|i| {
-            self.inputs[i].as_ref().map(|node| match node.take_gradient() {
+            self.node(i).map(|node| match node.take_gradient() {
                 Some(gradient) => (gradient, Write::Add),
                 None => (Tensor::unset(node.shape), Write::Set),
             })

@@ -97,6 +97,13 @@ impl Tensor {
     }
 }
 
+/// The numbers, for kernels that take any memory.
+impl AsRef<[f32]> for Tensor {
+    fn as_ref(&self) -> &[f32] {
+        self.data()
+    }
+}
+
 /// Shape and the first few numbers.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

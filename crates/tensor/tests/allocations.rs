@@ -2,17 +2,23 @@
 //!
 //! One test alone in its process, since the allocator counts for all threads.
 
+use hearken_kernels::attention::scores::Causal;
 use hearken_kernels::counting::Counting;
-use hearken_kernels::optimizer::{Adam, Decay, adam_step};
+use hearken_kernels::optimizer::{Adam, Decay, adam_step, bias_correction};
+use hearken_kernels::rope::Pairing;
 use hearken_kernels::threads;
 use hearken_tensor::ops::activations::gelu_tanh;
+use hearken_tensor::ops::attention::{Attend, attention_packed};
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::ops::dropout::dropout;
 use hearken_tensor::ops::embedding::embedding;
 use hearken_tensor::ops::head_cross_entropy::head_cross_entropy;
 use hearken_tensor::ops::layer_norm::layer_norm;
 use hearken_tensor::ops::linear::linear;
+use hearken_tensor::ops::rms_norm::rms_norm;
+use hearken_tensor::ops::rope::rope;
 use hearken_tensor::rng::{Key, Rng};
+use hearken_tensor::rope_table::{RopeTable, Scaling};
 use hearken_tensor::{Param, Storage, Tensor, Var, checkpoint, pool, with_storage};
 use std::sync::Barrier;
 
@@ -26,14 +32,16 @@ static MEMORY: Counting = Counting::at_least(TENSOR_SIZE);
 const B: usize = 4;
 const T: usize = 32;
 const C: usize = 64;
+const H: usize = 4;
 const F: usize = 4 * C;
 const V: usize = 301;
 const L: usize = 2;
 
-/// A language model without attention, with everything else that a training step has.
+/// A small language model, with everything that a training step has.
 struct Model {
     table: Param,
-    blocks: Vec<[Param; 6]>,
+    turns: RopeTable,
+    blocks: Vec<[Param; 9]>,
     moments: Vec<[Tensor; 2]>,
     step: u32,
 }
@@ -44,13 +52,15 @@ impl Model {
         let mut normal = |shape: &[usize]| Param::new("", rng.normal(shape, 0.1));
         let table = normal(&[V, C]);
         let block = |_| {
-            let [w1, b1, w2, b2] = [&[F, C][..], &[F], &[C, F], &[C]].map(&mut normal);
-            let norm = [1.0, 0.0].map(|x| Param::new("", Tensor::full([C], x)));
-            let [gain, shift] = norm;
-            [gain, shift, w1, b1, w2, b2]
+            let shapes = [&[3 * C, C][..], &[C, C], &[F, C], &[F], &[C, F], &[C]];
+            let [w_qkv, w_out, w1, b1, w2, b2] = shapes.map(&mut normal);
+            let norm = [1.0, 0.0, 1.0].map(|x| Param::new("", Tensor::full([C], x)));
+            let [gain, shift, gain2] = norm;
+            [gain, shift, w_qkv, w_out, gain2, w1, b1, w2, b2]
         };
         let blocks: Vec<_> = (0..L).map(block).collect();
-        let mut model = Self { table, blocks, moments: Vec::new(), step: 0 };
+        let turns = RopeTable::new(C / H, C / H, 1e4, Scaling::None, Pairing::Halves, T);
+        let mut model = Self { table, turns, blocks, moments: Vec::new(), step: 0 };
         model.moments =
             model.params().iter().map(|p| [0; 2].map(|_| Tensor::zeros(p.shape()))).collect();
         model
@@ -64,13 +74,19 @@ impl Model {
         let mut x = embedding(&self.table.var(), ids, [B, T]); // (B, T, C)
         for (site, params) in self.blocks.iter().enumerate() {
             let key = Key { seed: 1, step: u64::from(self.step), site: site as u64 };
-            let own = params.clone();
+            let (own, turns) = (params.clone(), self.turns.clone());
             let block = move |x: &[Var]| {
-                let [gain, shift, w1, b1, w2, b2] = &own;
+                let [gain, shift, w_qkv, w_out, gain2, w1, b1, w2, b2] = &own;
                 let y = layer_norm(&x[0], Some(&gain.var()), Some(&shift.var()), 1e-5);
+                let qkv = linear(&y, w_qkv.weight(), None); // (B, T, 3·C)
+                let qkv = rope(qkv, &turns, 2 * H, 0);
+                let how = Attend::new(H).rule(Causal::new(T, T)).dropout(0.1, key);
+                let y = attention_packed(&qkv, &[], &how); // (B, T, C)
+                let x = linear(&y, w_out.weight(), None) + &x[0];
+                let y = rms_norm(&x, Some(&gain2.var()), 1e-5);
                 let y = gelu_tanh(linear(&y, w1.weight(), Some(&b1.var()))); // (B, T, F)
                 let y = dropout(linear(&y, w2.weight(), Some(&b2.var())), 0.1, key); // (B, T, C)
-                y + &x[0]
+                y + &x
             };
             // One block recomputed in the backward, the other not.
             x = if site == 0 { checkpoint(&[&x], block) } else { block(&[x]) };
@@ -91,7 +107,8 @@ impl Model {
             epsilon: 1e-8,
             weight_decay: 0.1,
             decay: Decay::Decoupled,
-            step: self.step,
+            correction1: bias_correction(0.9, self.step),
+            correction2: bias_correction(0.99, self.step),
         };
         for (param, [mean, square]) in self.params().iter().zip(&mut self.moments) {
             param.update(|value, gradient| {

@@ -7,8 +7,10 @@
 //! - Dimensions of length 1 work.
 //! - NaN in gives NaN out, infinity gives a defined result, and neither panics or hangs.
 
+use hearken_kernels::attention::scores::Causal;
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::ops::activations::gelu;
+use hearken_tensor::ops::attention::{Attend, attention, attention_packed};
 use hearken_tensor::ops::concat::concat;
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
 use hearken_tensor::ops::dropout::dropout;
@@ -42,6 +44,11 @@ fn table(width: usize, positions: usize) -> RopeTable {
     RopeTable::new(width, width, 1e4, Scaling::None, Pairing::Halves, positions)
 }
 
+/// Two heads.
+fn attend(q: &Var, k: &Var, v: &Var) -> Var {
+    attention(q, k, v, &[], &Attend::new(2))
+}
+
 /// An operation, a call of it that does not fit, and what the panic must say.
 type Misfit = (&'static str, Box<dyn Fn()>, &'static [&'static str]);
 
@@ -60,6 +67,21 @@ fn misfits() -> Vec<Misfit> {
         misfit("add", || &ones(&[2, 3]) + &ones(&[2]), &["(2, 3)", "(2)"]),
         misfit("sub", || &ones(&[2, 3]) - &ones(&[3]), &["(2, 3)", "(3)"]),
         misfit("mul", || &ones(&[2, 3]) * &ones(&[3]), &["(2, 3)", "(3)"]),
+        misfit(
+            "attention",
+            || attend(&ones(&[1, 2, 8]), &ones(&[1, 3, 6]), &ones(&[1, 3, 8])),
+            &["(1, 2, 8)", "(1, 3, 6)", "(1, 3, 8)"],
+        ),
+        misfit(
+            "attention",
+            || attend(&ones(&[1, 2, 7]), &ones(&[1, 3, 7]), &ones(&[1, 3, 8])),
+            &["(1, 2, 7)", "2 heads"],
+        ),
+        misfit(
+            "attention",
+            || attention_packed(&ones(&[1, 2, 8]), &[], &Attend::new(2)),
+            &["(1, 2, 8)", "6 heads"],
+        ),
         misfit("concat", || concat(&[&ones(&[2, 3]), &ones(&[2, 4])], 0), &["(2, 3)", "(2, 4)"]),
         misfit("concat", || concat(&[&ones(&[2, 3]), &ones(&[2])], 0), &["(2, 3)", "(2)"]),
         misfit("slice", || slice(&ones(&[2, 3]), 1, 2..4), &["(2, 3)", "2..4"]),
@@ -182,6 +204,17 @@ fn with_dimension(n: usize) -> Vec<(&'static str, Vec<Var>, Var, Vec<usize>)> {
     run("add", &[&[n, 3], &[3]], &|v| &v[0] + &v[1], &[n, 3]);
     run("add", &[&[3, n], &[n]], &|v| &v[0] + &v[1], &[3, n]);
     run("add", &[&[n], &[n]], &|v| &v[0] + &v[1], &[n]);
+    let attend = |v: &[Var]| attend(&v[0], &v[1], &v[2]);
+    run("attention", &[&[n, 2, 4], &[n, 3, 4], &[n, 3, 4]], &attend, &[n, 2, 4]);
+    run("attention", &[&[2, n, 4], &[2, 3, 4], &[2, 3, 4]], &attend, &[2, n, 4]);
+    run("attention", &[&[2, 3, 4], &[2, n, 4], &[2, n, 4]], &attend, &[2, 3, 4]);
+    run("attention", &[&[2, 3, 2 * n], &[2, 3, 2 * n], &[2, 3, 4]], &attend, &[2, 3, 4]);
+    run("attention", &[&[2, 3, 4], &[2, 3, 4], &[2, 3, 2 * n]], &attend, &[2, 3, 2 * n]);
+    let causal = |t, s| Attend::new(2).rule(Causal::new(t, s));
+    let seen = |v: &[Var]| attention(&v[0], &v[1], &v[2], &[], &causal(3, n));
+    run("attention", &[&[2, 3, 4], &[2, n, 4], &[2, n, 4]], &seen, &[2, 3, 4]);
+    let packed = |v: &[Var]| attention_packed(&v[0], &[], &causal(n, n));
+    run("attention", &[&[2, n, 24]], &packed, &[2, n, 8]);
     run("sub", &[&[n, 3], &[n, 3]], &|v| &v[0] - &v[1], &[n, 3]);
     run("mul", &[&[n, 3], &[n, 3]], &|v| &v[0] * &v[1], &[n, 3]);
     run("scale", &[&[n, 3]], &|v| &v[0] * 2.0, &[n, 3]);

@@ -8,9 +8,7 @@
 use super::forward::{TASKS, wave};
 use super::products::{Left, padded, product};
 use super::scores::Visibility;
-use super::tiles::{
-    Drop, KEYS, QUERIES, apply, block, collect, dot, pack_rows, pack_transposed, soften_backward,
-};
+use super::tiles::{Drop, KEYS, QUERIES, block, dot, pack_rows, pack_transposed, soften_backward};
 use super::{Attention, Gradients, RowsMut, Scores, Shape};
 use crate::Write;
 use crate::scratch;
@@ -252,7 +250,7 @@ fn share_of_keys<M: Scores>(
                     let left = Left::rows(q, q_stride);
                     product(rows, columns, width, left, k_transposed, KEYS, s, KEYS, Write::Set);
                     if visibility == Visibility::Partial {
-                        apply(rule, b, h + g, queries.clone(), keys.clone(), s);
+                        rule.apply_tile(b, h + g, queries.clone(), keys.clone(), KEYS, s);
                     }
                     let left = Left::rows(dout, o_stride);
                     let inner = value_width;
@@ -261,7 +259,8 @@ fn share_of_keys<M: Scores>(
                     let (lse, delta) = (&lse[queries.clone()], &delta[queries.clone()]);
                     soften_backward(keys.len(), s, dp, lse, delta, drop);
                     if visibility == Visibility::Partial && !head.partial.is_empty() {
-                        collect(rule, b, h + g, queries.clone(), keys.clone(), dp, head.partial);
+                        let (of_queries, of_keys) = (queries.clone(), keys.clone());
+                        rule.backward_tile(b, h + g, of_queries, of_keys, KEYS, dp, head.partial);
                     }
                     let (add, count) = (Write::Add, keys.len());
                     if dvalues.is_some() {

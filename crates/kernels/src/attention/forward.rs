@@ -5,7 +5,7 @@
 
 use super::products::{Left, PAD, padded, product};
 use super::scores::Visibility;
-use super::tiles::{Drop, KEYS, QUERIES, apply, block, finish, pack_rows, pack_transposed, soften};
+use super::tiles::{Drop, KEYS, QUERIES, block, finish, pack_rows, pack_transposed, soften};
 use super::{Attention, Scores, Shape};
 use crate::Write;
 use crate::scratch;
@@ -96,7 +96,7 @@ fn query_block<M: Scores>(
             let columns = padded(keys.len());
             product(rows, columns, width, Left::rows(q, width), k, KEYS, s, KEYS, Write::Set);
             if visibility == Visibility::Partial {
-                apply(attention.scores, b, h, queries.clone(), keys.clone(), s);
+                attention.scores.apply_tile(b, h, queries.clone(), keys.clone(), KEYS, s);
             }
             let drop = Drop::new(attention, b, h, queries.start, keys.start);
             soften(keys.len(), s, largest, sums, o, value_stride, drop);

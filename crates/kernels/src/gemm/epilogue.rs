@@ -6,6 +6,7 @@
 //! out = activation(v) + residual
 //! ```
 
+use crate::activation::{Activation, forward_chunk_in_place};
 use crate::simd::Simd;
 use crate::threads::SharedMut;
 use crate::{dispatch, each_span};
@@ -18,6 +19,8 @@ pub struct Epilogue<'a> {
     pub bias: Option<&'a [f32]>,
     /// Receives the values before the activation, for the backward pass. Laid out as `out`.
     pub before_activation: Option<&'a mut [f32]>,
+    /// Applied to every element.
+    pub activation: Option<Activation>,
     /// Added last. Laid out as `out`.
     pub residual: Option<&'a [f32]>,
 }
@@ -33,6 +36,7 @@ impl<'a> Epilogue<'a> {
 pub(super) struct Tail<'a> {
     bias: Option<&'a [f32]>,
     before_activation: Option<SharedMut<'a>>,
+    activation: Option<Activation>,
     residual: Option<&'a [f32]>,
 }
 
@@ -55,12 +59,16 @@ impl<'a> Tail<'a> {
         Self {
             bias: epilogue.bias,
             before_activation: epilogue.before_activation.map(SharedMut::new),
+            activation: epilogue.activation,
             residual: epilogue.residual,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bias.is_none() && self.before_activation.is_none() && self.residual.is_none()
+        self.bias.is_none()
+            && self.before_activation.is_none()
+            && self.activation.is_none()
+            && self.residual.is_none()
     }
 
     /// Finishes `out`, the `columns` of a row that starts at `row_start`.
@@ -75,6 +83,9 @@ impl<'a> Tail<'a> {
         if let Some(before) = &self.before_activation {
             // SAFETY: the elements that correspond to `out`, which this task has to itself.
             unsafe { before.range(here.clone()) }.copy_from_slice(out);
+        }
+        if let Some(activation) = self.activation {
+            forward_chunk_in_place(activation, out);
         }
         if let Some(residual) = self.residual {
             add(out, &residual[here]);

@@ -2,6 +2,7 @@
 
 use super::{Data, Epilogue, Matrix, gemm};
 use crate::Write;
+use crate::activation::{self, Activation};
 use crate::isa::{Isa, with_isa};
 use crate::threads::with_threads;
 use half::{bf16, f16};
@@ -228,7 +229,7 @@ fn sixteen_bit_operands_are_widened() {
 }
 
 #[test]
-fn epilogue_adds_bias_keeps_the_sum_and_adds_the_residual() {
+fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
     for (m, n, k) in [(1, 70, 40), (30, 70, 600), (70, 33, 16), (5, 9, 0)] {
         let (a, b) = (numbers(m * k, 1), numbers(n * k, 2));
         let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
@@ -241,12 +242,15 @@ fn epilogue_adds_bias_keeps_the_sum_and_adds_the_residual() {
             let epilogue = Epilogue {
                 bias: Some(&bias),
                 before_activation: Some(&mut before),
+                activation: Some(Activation::Gelu),
                 residual: Some(&residual),
             };
             gemm(a, b, &mut out, n, write, epilogue);
+            let mut after = before.clone();
+            activation::forward_in_place(Activation::Gelu, &mut after);
             for i in 0..m * n {
                 assert_eq!(before[i], sum[i] + bias[i % n]);
-                assert_eq!(out[i], before[i] + residual[i]);
+                assert_eq!(out[i], after[i] + residual[i]);
             }
         }
     }

@@ -1,24 +1,42 @@
-//! `out = x·Wᵀ + b`: every row of `x` through one matrix, (…, Cin) → (…, Cout).
+//! `out = f(x·Wᵀ + b)`: every row of `x` through one matrix, (…, Cin) → (…, Cout), with or without
+//! bias and activation.
 //!
-//! With rows `n`, `outₙⱼ = Σₖ xₙₖ Wⱼₖ + bⱼ`, so
-//! 1. `dxₙₖ = Σⱼ doutₙⱼ Wⱼₖ`, that is `dx = dout·W`
-//! 2. `dWⱼₖ = Σₙ doutₙⱼ xₙₖ`, that is `dW = doutᵀ·x`
-//! 3. `dbⱼ = Σₙ doutₙⱼ`
+//! With rows `n` and `preₙⱼ = Σₖ xₙₖ Wⱼₖ + bⱼ`,
+//! 1. `dpre = dout · f′(pre)`; without an activation, `dpre = dout`
+//! 2. `dxₙₖ = Σⱼ dpreₙⱼ Wⱼₖ`, that is `dx = dpre·W`
+//! 3. `dWⱼₖ = Σₙ dpreₙⱼ xₙₖ`, that is `dW = dpreᵀ·x`
+//! 4. `dbⱼ = Σₙ dpreₙⱼ`
 //!
-//! Saves `x` (in the storage of the moment) and a handle to `W`. `W` is stored (Cout, Cin), as in
-//! PyTorch.
+//! Saves a handle to `W`, `x` if `W` learns, and with an activation `pre` (both in the storage of
+//! the moment). `W` is stored (Cout, Cin), as in PyTorch. Bias and activation are done while a row
+//! of the product is in cache.
 
+use super::activations;
 use crate::gradcheck::{Case, Tolerance};
-use crate::graph::{Backward, Gradients, Var};
+use crate::graph::{Backward, Gradients, Var, is_recording};
 use crate::half::{Saved, Weight};
 use crate::reference::Array;
 use crate::tensor::Tensor;
+use hearken_kernels::activation::{Activation, backward_in_place};
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken_kernels::{Write, elementwise};
 
 /// `x·Wᵀ + b`; `weight` is a [`Var`] or a 16-bit [`Weight`].
 pub fn linear(x: &Var, weight: impl Into<Weight>, bias: Option<&Var>) -> Var {
-    let weight = weight.into();
+    forward(x, &weight.into(), bias, None)
+}
+
+/// `f(x·Wᵀ + b)`
+pub fn linear_activation(
+    x: &Var,
+    weight: impl Into<Weight>,
+    bias: Option<&Var>,
+    f: Activation,
+) -> Var {
+    forward(x, &weight.into(), bias, Some(f))
+}
+
+fn forward(x: &Var, weight: &Weight, bias: Option<&Var>, f: Option<Activation>) -> Var {
     let shape = x.shape();
     let dims = weight.shape();
     assert!(
@@ -29,43 +47,59 @@ pub fn linear(x: &Var, weight: impl Into<Weight>, bias: Option<&Var>) -> Var {
     if let Some(bias) = bias {
         assert_eq!(bias.shape().dims(), [wide], "the bias of a {dims} weight");
     }
+    let mut inputs = vec![x, weight.master()];
+    inputs.extend(bias);
+    let differentiates = is_recording() && inputs.iter().any(|input| input.wants_gradient());
+
     let mut out = Tensor::unset(shape.with_width(wide)); // (…, Cout)
+    let mut pre = (f.is_some() && differentiates).then(|| Tensor::unset(out.shape()));
     gemm(
         Matrix::new(x.value().data(), shape.rows(), shape.width()),
         weight.stored().matrix().transposed(),
         out.data_mut(),
         wide,
         Write::Set,
-        Epilogue { bias: bias.map(|b| b.value().data()), ..Epilogue::default() },
+        Epilogue {
+            bias: bias.map(|b| b.value().data()),
+            before_activation: pre.as_mut().map(Tensor::data_mut),
+            activation: f,
+            residual: None,
+        },
     );
-    let mut inputs = vec![x, weight.master()];
-    inputs.extend(bias);
     Var::from_op(out, &inputs, || LinearBackward {
-        x: Saved::new(x.value()),
+        x: weight.master().wants_gradient().then(|| Saved::new(x.value())),
         weight: weight.stored().clone(),
         has_bias: bias.is_some(),
+        activation: f.zip(pre.map(|pre| Saved::new(&pre))),
     })
 }
 
 struct LinearBackward {
-    x: Saved,
+    x: Option<Saved>,
     weight: Saved,
     has_bias: bool,
+    activation: Option<(Activation, Saved)>,
 }
 
 impl Backward for LinearBackward {
     fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>) {
-        let (rows, wide) = (dout.shape().rows(), dout.shape().width());
-        let narrow = self.x.shape().width(); // Cin
-        let dout_matrix = Matrix::new(dout.data(), rows, wide);
+        let mut dpre = dout;
+        if let Some((f, pre)) = self.activation {
+            backward_in_place(f, pre.get().data(), dpre.data_mut()); // 1
+        }
+        let narrow = self.weight.shape().width(); // Cin
+        let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), dpre.shape().width());
         gradients.write(0, |dx, write| {
-            gemm(dout_matrix, self.weight.matrix(), dx, narrow, write, Epilogue::default()); // 1
+            gemm(dpre_matrix, self.weight.matrix(), dx, narrow, write, Epilogue::default()); // 2
         });
-        gradients.write(1, |dw, write| {
-            gemm(dout_matrix.transposed(), self.x.matrix(), dw, narrow, write, Epilogue::default()); // 2
-        });
+        if let Some(x) = self.x {
+            let (dpre, x) = (dpre_matrix.transposed(), x.matrix());
+            gradients.write(1, |dw, write| {
+                gemm(dpre, x, dw, narrow, write, Epilogue::default()); // 3
+            });
+        }
         if self.has_bias {
-            gradients.write(2, |db, write| elementwise::column_sums(dout.data(), db, write)); // 3
+            gradients.write(2, |db, write| elementwise::column_sums(dpre.data(), db, write)); // 4
         }
     }
 }
@@ -99,7 +133,41 @@ pub fn cases() -> Vec<Case> {
             case.torch("F.linear(x, w)")
         }
     };
+    // The slope of f passes the error of the sum on, on top of its own.
+    let activated = |f: Activation, name: &str, x: &[usize], wide: usize, torch| {
+        let narrow = *x.last().expect("a case has dimensions");
+        let forward = move |v: &[Var]| linear_activation(&v[0], &v[1], v.get(2), f);
+        let reference = move |a: &[Array]| reference(a).map(|x| activations::reference(f, x));
+        let own = activations::tolerance(f);
+        let tolerance = Tolerance {
+            forward: tolerance.forward + own.forward,
+            backward: tolerance.backward + own.backward,
+            reason: "the product's tolerance and the activation's",
+        };
+        Case::new("linear", name, tolerance, forward, reference)
+            .normal("x", x)
+            .normal("w", [wide, narrow])
+            .normal("b", [wide])
+            .torch(torch)
+    };
     vec![
+        activated(Activation::Relu, "relu", &[5, 4], 7, "F.relu(F.linear(x, w, b))"),
+        activated(
+            Activation::SquaredRelu,
+            "squared_relu",
+            &[5, 4],
+            7,
+            "F.relu(F.linear(x, w, b))**2",
+        ),
+        activated(Activation::Gelu, "gelu", &[2, 3, 17], 9, "F.gelu(F.linear(x, w, b))"),
+        activated(
+            Activation::GeluTanh,
+            "gelu_tanh",
+            &[70, 9],
+            35,
+            "F.gelu(F.linear(x, w, b), approximate='tanh')",
+        ),
+        activated(Activation::Silu, "silu", &[1, 33], 65, "F.silu(F.linear(x, w, b))"),
         case("plain", &[3, 5], 4, false),
         case("bias", &[2, 3, 17], 9, true),
         case("one_row", &[1, 33], 65, true),
@@ -134,6 +202,35 @@ mod tests {
         assert_eq!(out.shape().dims(), [0, 2]);
         out.sum().backward();
         assert_eq!(w.gradient().unwrap().data(), &[0.0; 6]);
+    }
+
+    #[test]
+    fn an_activation_in_the_product_has_the_bits_of_one_after_it() {
+        for f in Activation::ALL {
+            let run = |fused: bool| {
+                let x = Var::leaf(Rng::new(1).normal([9, 20], 1.0));
+                let w = Var::leaf(Rng::new(2).normal([35, 20], 1.0));
+                let b = Var::leaf(Rng::new(3).normal([35], 1.0));
+                let out = if fused {
+                    linear_activation(&x, &w, Some(&b), f)
+                } else {
+                    activations::activate(linear(&x, &w, Some(&b)), f)
+                };
+                out.backward_with(Rng::new(4).normal([9, 35], 1.0));
+                let gradients = [x, w, b].map(|x| x.gradient().unwrap().data().to_vec());
+                (out.value().data().to_vec(), gradients)
+            };
+            assert_eq!(run(true), run(false), "{f:?}");
+        }
+    }
+
+    #[test]
+    fn a_weight_that_does_not_learn_still_passes_the_gradient_on() {
+        let x = Var::leaf(Tensor::new([1, 2], &[1.0, 2.0]));
+        let w = Var::constant(Tensor::new([2, 2], &[1.0, 2.0, 3.0, 4.0]));
+        linear(&x, &w, None).sum().backward();
+        assert_eq!(x.gradient().unwrap().data(), &[4.0, 6.0]);
+        assert!(w.gradient().is_none());
     }
 
     #[test]

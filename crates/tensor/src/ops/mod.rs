@@ -27,6 +27,7 @@ macro_rules! ops {
 ops! {
     activations,
     add,
+    attention,
     concat,
     cross_entropy,
     dropout,

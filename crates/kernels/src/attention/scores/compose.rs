@@ -28,6 +28,19 @@ impl<A: Scores, B: Scores> Scores for And<A, B> {
         self.1.apply(at, keys, scores);
     }
 
+    fn apply_tile(
+        &self,
+        b: usize,
+        h: usize,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        stride: usize,
+        scores: &mut [f32],
+    ) {
+        self.0.apply_tile(b, h, queries.clone(), keys.clone(), stride, scores);
+        self.1.apply_tile(b, h, queries, keys, stride, scores);
+    }
+
     fn gradient_len(&self) -> usize {
         self.0.gradient_len() + self.1.gradient_len()
     }
@@ -41,6 +54,25 @@ impl<A: Scores, B: Scores> Scores for And<A, B> {
         let (first, second) = partial.split_at_mut(self.0.partial_len());
         self.0.backward(at, keys.clone(), dscores, first);
         self.1.backward(at, keys, dscores, second);
+    }
+
+    fn backward_tile(
+        &self,
+        b: usize,
+        h: usize,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        stride: usize,
+        dscores: &[f32],
+        partial: &mut [f32],
+    ) {
+        let (first, second) = partial.split_at_mut(self.0.partial_len());
+        if !first.is_empty() {
+            self.0.backward_tile(b, h, queries.clone(), keys.clone(), stride, dscores, first);
+        }
+        if !second.is_empty() {
+            self.1.backward_tile(b, h, queries, keys, stride, dscores, second);
+        }
     }
 
     fn collect(&self, b: usize, h: usize, partial: &[f32], gradient: &mut [f32]) {

@@ -39,6 +39,7 @@ pub use t5::{Buckets, T5};
 pub use window::Window;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a rule says of a tile of queries × keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,21 @@ pub trait Scores: Sync {
     /// Changes the scores of `keys` in place: adds to them, sets −∞ where hidden.
     fn apply(&self, at: Position, keys: Range<usize>, scores: &mut [f32]);
 
+    /// [`Scores::apply`] for each query of a tile whose rows are `stride` apart. As given, it is
+    /// the loop over rows compiled for every instruction set and for this rule, so that a rule
+    /// behind a pointer loses nothing.
+    fn apply_tile(
+        &self,
+        batch: usize,
+        head: usize,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        stride: usize,
+        scores: &mut [f32],
+    ) {
+        super::tiles::apply_rows(&self, batch, head, queries, keys, stride, scores);
+    }
+
     /// How many learned numbers there are: the length of the gradient.
     fn gradient_len(&self) -> usize {
         0
@@ -91,42 +107,90 @@ pub trait Scores: Sync {
         let _ = (at, keys, dscores, partial);
     }
 
+    /// [`Scores::backward`] for each query of a tile, as [`Scores::apply_tile`].
+    fn backward_tile(
+        &self,
+        batch: usize,
+        head: usize,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        stride: usize,
+        dscores: &[f32],
+        partial: &mut [f32],
+    ) {
+        super::tiles::backward_rows(&self, batch, head, queries, keys, stride, dscores, partial);
+    }
+
     /// Adds the partial of (batch, head) to the gradient. Called in a fixed order, one at a time.
     fn collect(&self, batch: usize, head: usize, partial: &[f32], gradient: &mut [f32]) {
         let _ = (batch, head, partial, gradient);
     }
 }
 
-/// Rules chosen at run time, behind a reference.
-impl<M: Scores + ?Sized> Scores for &M {
-    #[inline(always)]
-    fn tile(
-        &self,
-        batch: usize,
-        head: usize,
-        queries: Range<usize>,
-        keys: Range<usize>,
-    ) -> Visibility {
-        (**self).tile(batch, head, queries, keys)
-    }
-    #[inline(always)]
-    fn apply(&self, at: Position, keys: Range<usize>, scores: &mut [f32]) {
-        (**self).apply(at, keys, scores);
-    }
-    fn gradient_len(&self) -> usize {
-        (**self).gradient_len()
-    }
-    fn partial_len(&self) -> usize {
-        (**self).partial_len()
-    }
-    #[inline(always)]
-    fn backward(&self, at: Position, keys: Range<usize>, dscores: &[f32], partial: &mut [f32]) {
-        (**self).backward(at, keys, dscores, partial);
-    }
-    fn collect(&self, batch: usize, head: usize, partial: &[f32], gradient: &mut [f32]) {
-        (**self).collect(batch, head, partial, gradient);
-    }
+/// Rules chosen at run time, behind a pointer.
+macro_rules! behind_a_pointer {
+    ($(($($bounds:tt)*) $pointer:ty),*) => {$(
+        impl<M: $($bounds)*> Scores for $pointer {
+            #[inline(always)]
+            fn tile(
+                &self,
+                batch: usize,
+                head: usize,
+                queries: Range<usize>,
+                keys: Range<usize>,
+            ) -> Visibility {
+                (**self).tile(batch, head, queries, keys)
+            }
+            #[inline(always)]
+            fn apply(&self, at: Position, keys: Range<usize>, scores: &mut [f32]) {
+                (**self).apply(at, keys, scores);
+            }
+            fn apply_tile(
+                &self,
+                batch: usize,
+                head: usize,
+                queries: Range<usize>,
+                keys: Range<usize>,
+                stride: usize,
+                scores: &mut [f32],
+            ) {
+                (**self).apply_tile(batch, head, queries, keys, stride, scores);
+            }
+            fn gradient_len(&self) -> usize {
+                (**self).gradient_len()
+            }
+            fn partial_len(&self) -> usize {
+                (**self).partial_len()
+            }
+            #[inline(always)]
+            fn backward(
+                &self,
+                at: Position,
+                keys: Range<usize>,
+                dscores: &[f32],
+                partial: &mut [f32],
+            ) {
+                (**self).backward(at, keys, dscores, partial);
+            }
+            fn backward_tile(
+                &self,
+                batch: usize,
+                head: usize,
+                queries: Range<usize>,
+                keys: Range<usize>,
+                stride: usize,
+                dscores: &[f32],
+                partial: &mut [f32],
+            ) {
+                (**self).backward_tile(batch, head, queries, keys, stride, dscores, partial);
+            }
+            fn collect(&self, batch: usize, head: usize, partial: &[f32], gradient: &mut [f32]) {
+                (**self).collect(batch, head, partial, gradient);
+            }
+        }
+    )*};
 }
+behind_a_pointer!((Scores + ?Sized) &M, (Scores + ?Sized) Box<M>, (Scores + Send + ?Sized) Arc<M>);
 
 /// S − T: the place of the first query among the keys, where queries are the last tokens of
 /// those that the keys stand for.

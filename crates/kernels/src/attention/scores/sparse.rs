@@ -5,7 +5,7 @@
 //! ```
 //! use hearken_kernels::attention::scores::{And, Causal, Global, Or, Strided, Window};
 //! let (t, s) = (1000, 1000);
-//! let near_or_far = Or::new(Window::causal(32, t, s), Or::new(Strided::new(32, t, s), Global::new(4)));
+//! let near_or_far = Or::new(Window::causal(32, t, s), Or::new(Strided::new(32, t, s), Global::new(4, t, s)));
 //! let rule = And(Causal::new(t, s), near_or_far);
 //! # let _ = rule;
 //! ```
@@ -62,21 +62,24 @@ impl Scores for Strided {
 #[derive(Clone, Copy, Debug)]
 pub struct Global {
     count: usize,
+    /// How many of the queries are among the first `count` tokens.
+    queries: usize,
 }
 
 impl Global {
-    /// The first `count` tokens, where queries and keys are the same tokens.
-    pub fn new(count: usize) -> Self {
-        Self { count }
+    /// The first `count` tokens, with T queries that are the last of S keys.
+    pub fn new(count: usize, queries: usize, keys: usize) -> Self {
+        let among = (count as isize - offset(queries, keys)).clamp(0, queries as isize);
+        Self { count, queries: among as usize }
     }
 }
 
 impl Scores for Global {
     #[inline(always)]
     fn tile(&self, _: usize, _: usize, queries: Range<usize>, keys: Range<usize>) -> Visibility {
-        if queries.end <= self.count || keys.end <= self.count {
+        if queries.end <= self.queries || keys.end <= self.count {
             Visibility::Full
-        } else if queries.start >= self.count && keys.start >= self.count {
+        } else if queries.start >= self.queries && keys.start >= self.count {
             Visibility::Empty
         } else {
             Visibility::Partial
@@ -85,7 +88,7 @@ impl Scores for Global {
 
     #[inline(always)]
     fn apply(&self, at: Position, keys: Range<usize>, scores: &mut [f32]) {
-        if at.query >= self.count {
+        if at.query >= self.queries {
             super::hide_from(self.count, keys, scores);
         }
     }
@@ -112,16 +115,22 @@ mod tests {
     #[test]
     fn global_tokens_see_all_and_are_seen() {
         for count in [0, 1, 64, 65, 300] {
-            let shape = [1, 1, 130, 130];
-            assert_sharp_mask(&Global::new(count), shape, |_, _, i, j| i < count || j < count);
+            for (queries, keys) in [(130, 130), (3, 150), (80, 20)] {
+                let rule = Global::new(count, queries, keys);
+                assert_sharp_mask(&rule, [1, 1, queries, keys], |_, _, i, j| {
+                    i + keys < count + queries || j < count
+                });
+            }
         }
     }
 
     #[test]
     fn patterns_join() {
         let n = 200;
-        let near_or_far =
-            Or::new(Window::causal(10, n, n), Or::new(Strided::new(30, n, n), Global::new(2)));
+        let near_or_far = Or::new(
+            Window::causal(10, n, n),
+            Or::new(Strided::new(30, n, n), Global::new(2, n, n)),
+        );
         let rule = And(Causal::new(n, n), near_or_far);
         assert_mask(&rule, [1, 1, n, n], |_, _, i, j| {
             j <= i && (i - j < 10 || (i - j) % 30 == 0 || i < 2 || j < 2)

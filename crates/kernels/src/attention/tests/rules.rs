@@ -42,7 +42,7 @@ fn masks() {
         case.prove("window", &Window::causal(10, t, s), nothing);
         case.prove("symmetric window", &Window::symmetric(10, t, s), nothing);
         case.prove("strided", &Strided::new(9, t, s), nothing);
-        case.prove("global", &Global::new(3), nothing);
+        case.prove("global", &Global::new(3, t, s), nothing);
         for (b, h) in [(1, 1), (2, 1), (1, 4), (2, 4)] {
             let mask: Vec<bool> = samples(b * h * t * s, 1.0, 5).iter().map(|&x| x > 0.3).collect();
             case.prove("mask", &Mask::new(mask, [b, h, t, s]), nothing);
@@ -126,7 +126,7 @@ fn compositions() {
         let rule = And(And(causal(), Alibi::new(4, t, s)), Padding::new(lengths.clone()));
         case.prove("causal + alibi + padding", &rule, nothing);
         let sparse =
-            Or::new(Window::causal(8, t, s), Or::new(Strided::new(16, t, s), Global::new(2)));
+            Or::new(Window::causal(8, t, s), Or::new(Strided::new(16, t, s), Global::new(2, t, s)));
         case.prove("sparse", &And(causal(), sparse), nothing);
         // Two learned rules: gradients one after the other.
         let (near, table) = (samples(4 * 7, 1.0, 11), samples(8 * 4, 1.0, 12));

@@ -1,0 +1,84 @@
+//! One layer of a Transformer: attention and feed-forward, each with a norm and a residual
+//! connection.
+
+use crate::cache::Cache;
+use crate::config::{DecoderConfig, Placement};
+use crate::init::Init;
+use crate::layers::{Attention, FeedForward, Norm, Pass, Positions};
+use hearken_tensor::{Param, Var, ops};
+
+/// Attention, then feed-forward.
+#[derive(Clone, Debug)]
+pub struct Block {
+    index: usize,
+    norm1: Norm,
+    attention: Attention,
+    norm2: Norm,
+    feed_forward: FeedForward,
+    placement: Placement,
+    residual_scale: f32,
+    dropout: f32,
+}
+
+/// Places of noise in a block; a model gives each block this many.
+pub const SITES_PER_BLOCK: u64 = 4;
+
+impl Block {
+    /// Block `index` of a model.
+    pub fn new(init: &Init, config: &DecoderConfig, index: usize) -> Self {
+        let name = format!("blocks.{index}");
+        let site = SITES_PER_BLOCK * (index as u64 + 1);
+        let norm = |which| {
+            Norm::new(init, &format!("{name}.{which}"), config.norm, config.width, config.bias)
+        };
+        Self {
+            index,
+            norm1: norm("norm1"),
+            attention: Attention::new(init, &format!("{name}.attention"), config, site),
+            norm2: norm("norm2"),
+            feed_forward: FeedForward::new(init, &format!("{name}.feed_forward"), config, site + 1),
+            placement: config.norm.placement,
+            residual_scale: config.residual_scale,
+            dropout: config.dropout.residual,
+        }
+    }
+
+    /// (B, T, C) → (B, T, C)
+    pub fn forward(
+        &self,
+        x: &Var,
+        positions: &Positions,
+        pass: &Pass,
+        cache: Option<&mut Cache>,
+    ) -> Var {
+        let site = SITES_PER_BLOCK * (self.index as u64 + 1);
+        let attend = |x: &Var, cache| {
+            let out = self.attention.forward(x, self.index, positions, pass, cache);
+            self.branch(out, pass, site + 2)
+        };
+        let feed = |x: &Var| self.branch(self.feed_forward.forward(x, pass), pass, site + 3);
+        match self.placement {
+            Placement::Pre => {
+                let x = x + attend(&self.norm1.forward(x), cache);
+                &x + feed(&self.norm2.forward(&x))
+            }
+            Placement::Post => {
+                let x = self.norm1.forward(&(x + attend(x, cache)));
+                self.norm2.forward(&(&x + feed(&x)))
+            }
+        }
+    }
+
+    /// What is done to a branch before it joins the residual stream.
+    fn branch(&self, x: Var, pass: &Pass, site: u64) -> Var {
+        let x = pass.dropout(x, self.dropout, site);
+        if self.residual_scale == 1.0 { x } else { ops::scale::scale(x, self.residual_scale) }
+    }
+
+    /// Its parameters, in order.
+    pub fn parameters(&self) -> Vec<Param> {
+        let (norm1, norm2) = (self.norm1.parameters(), self.norm2.parameters());
+        let inner = norm1.chain(self.attention.parameters()).chain(norm2);
+        inner.chain(self.feed_forward.parameters()).collect()
+    }
+}

@@ -1,0 +1,55 @@
+//! The configurations that come with Hearken: the files of `configs/`, built into the binary.
+
+use crate::config::{ConfigError, ModelConfig};
+use crate::parse;
+use serde::Deserialize;
+
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        /// Name and text of every preset.
+        pub const ALL: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../../configs/", $name, ".toml")))),*];
+    };
+}
+
+presets!["gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-style"];
+
+/// The text of a preset.
+pub fn find(name: &str) -> Option<&'static str> {
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// The `[model]` part of a configuration file's text, whatever else is in it.
+pub fn model_of(text: &str, name: &str) -> Result<ModelConfig, ConfigError> {
+    #[derive(Deserialize)]
+    struct OnlyModel {
+        model: ModelConfig,
+    }
+    Ok(parse::from_toml::<OnlyModel>(text, name)?.model)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_parses_and_is_valid() {
+        for (name, text) in ALL {
+            let ModelConfig::Decoder(config) = model_of(text, name).unwrap();
+            config.validate().unwrap();
+        }
+        assert!(find("gpt2-small").is_some() && find("gpt5").is_none());
+    }
+
+    #[test]
+    fn every_file_of_configs_is_a_preset() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "toml") {
+                let name = path.file_stem().unwrap().to_str().unwrap();
+                assert!(find(name).is_some(), "configs/{name}.toml is not in the list above");
+            }
+        }
+    }
+}

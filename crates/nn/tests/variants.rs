@@ -1,0 +1,152 @@
+//! Every variant of a decoder, whole: gradients, checkpointing, the cache, the planner.
+
+use hearken_nn::cache::CacheKind;
+use hearken_nn::config::{DropoutConfig, FeedForwardKind};
+use hearken_nn::decoder::Decoder;
+use hearken_nn::layers::{Noise, Pass};
+use hearken_nn::plan::Plan;
+use hearken_nn::variants;
+use hearken_tensor::ops::cross_entropy::Options;
+use hearken_tensor::rng::Rng;
+use hearken_tensor::{Param, Tensor, no_grad};
+
+const BATCH: usize = 2;
+const TOKENS: usize = 11;
+
+fn ids(seed: u64, vocabulary: usize) -> Vec<u32> {
+    let mut rng = Rng::new(seed);
+    (0..BATCH * TOKENS).map(|_| rng.below(vocabulary) as u32).collect()
+}
+
+fn loss_of(model: &Decoder, pass: &Pass) -> hearken_tensor::Var {
+    let vocabulary = model.config().vocabulary;
+    model.loss(&ids(1, vocabulary), &ids(2, vocabulary), BATCH, pass, Options::default())
+}
+
+/// The largest error of the gradient along random directions in the space of all parameters,
+/// against differences of the loss along them.
+fn gradient_error(model: &Decoder, step: f32) -> f64 {
+    let parameters = model.parameters();
+    loss_of(model, &Pass::evaluate()).backward();
+    let start: Vec<Tensor> = parameters.iter().map(Param::value).collect();
+    let mut worst = 0.0_f64;
+    for seed in 0..3 {
+        let mut rng = Rng::new(seed);
+        let direction: Vec<Tensor> =
+            parameters.iter().map(|p| rng.normal(p.shape(), 1.0)).collect();
+        let mut slope = 0.0;
+        for (parameter, direction) in parameters.iter().zip(&direction) {
+            let gradient = parameter.gradient().expect("every parameter takes part");
+            let pairs = gradient.data().iter().zip(direction.data());
+            slope += pairs.map(|(g, d)| f64::from(*g) * f64::from(*d)).sum::<f64>();
+        }
+        let at = |step: f32| {
+            for ((parameter, start), direction) in parameters.iter().zip(&start).zip(&direction) {
+                let mut moved = start.clone();
+                for (x, d) in moved.data_mut().iter_mut().zip(direction.data()) {
+                    *x += step * d;
+                }
+                parameter.set_value(moved);
+            }
+            f64::from(no_grad(|| loss_of(model, &Pass::evaluate())).value().item())
+        };
+        let near = at(step) - at(-step);
+        let far = at(2.0 * step) - at(-2.0 * step);
+        let differences = (8.0 * near - far) / (12.0 * f64::from(step));
+        worst = worst.max((slope - differences).abs() / (slope.abs() + 1.0));
+    }
+    worst
+}
+
+#[test]
+fn gradients_match_differences_of_the_loss() {
+    for (name, config) in variants::all() {
+        // The loss is good to about 3e-7 in f32: over a step of 2e-3 that is 1.5e-4, and what is
+        // left of the fourth-order error is of the same size for these sharp little models.
+        let (step, bound, starts) = if config.feed_forward.kind == FeedForwardKind::Relu {
+            // ReLU has kinks: a step must be short not to cross one, which makes rounding larger,
+            // and a start that happens to lie beside one says nothing: another is tried.
+            (3e-4, 1e-2, 1..9)
+        } else {
+            (2e-3, 2e-3, 7..8)
+        };
+        let errors: Vec<f64> =
+            starts.map(|seed| gradient_error(&Decoder::new(config.clone(), seed), step)).collect();
+        assert!(errors.iter().any(|error| *error < bound), "{name}: off by {errors:?}");
+    }
+}
+
+#[test]
+fn checkpointing_gives_the_same_bits() {
+    for (name, mut config) in variants::all() {
+        config.dropout = DropoutConfig::everywhere(0.2);
+        let run = |checkpointing| {
+            let mut model = Decoder::new(config.clone(), 7);
+            model.set_checkpointing(checkpointing);
+            let loss = loss_of(&model, &Pass::train(Noise { seed: 1, step: 2 }));
+            loss.backward();
+            let gradients =
+                model.parameters().into_iter().map(|p| p.gradient().unwrap().data().to_vec());
+            (loss.value().item(), gradients.collect::<Vec<_>>())
+        };
+        assert!(run(true) == run(false), "{name}");
+    }
+}
+
+#[test]
+fn cached_logits_equal_uncached_ones() {
+    for (name, config) in variants::all() {
+        let vocabulary = config.vocabulary;
+        let model = Decoder::new(config, 7);
+        let ids = ids(1, vocabulary);
+        let all = model.logits(&ids, BATCH); // (B, T, V)
+        for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
+            let mut cache = model.cache(BATCH, TOKENS, kind);
+            let mut at = 0;
+            // A prompt, one token alone, then the rest.
+            for tokens in [4, 1, TOKENS - 5] {
+                let part: Vec<u32> = (0..BATCH)
+                    .flat_map(|b| ids[b * TOKENS + at..b * TOKENS + at + tokens].to_vec())
+                    .collect();
+                let logits = model.step(&part, BATCH, &mut cache); // (B, V)
+                at += tokens;
+                for b in 0..BATCH {
+                    let from = (b * TOKENS + at - 1) * vocabulary;
+                    let want = &all.data()[from..from + vocabulary];
+                    let got = &logits.data()[b * vocabulary..(b + 1) * vocabulary];
+                    let off = got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
+                    let size = want.iter().map(|w| w.abs()).fold(0.0, f32::max);
+                    // f32: sums in another order; f16 keeps 11 bits, int8 7 bits of each number.
+                    let bound = match kind {
+                        CacheKind::F32 => 1e-5,
+                        CacheKind::F16 => 1e-2,
+                        CacheKind::Int8 => 1e-1,
+                    };
+                    assert!(off <= bound * size, "{name}, {kind:?}: {off} of {size}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_planner_counts_every_parameter() {
+    for (name, config) in variants::all() {
+        let model = Decoder::empty(config.clone());
+        let counted: usize = model.parameters().iter().map(|p| p.shape().len()).sum();
+        assert_eq!(Plan::new(&config).parameters(), counted as u64, "{name}");
+    }
+}
+
+#[test]
+fn parameters_have_distinct_names() {
+    for (name, config) in variants::all() {
+        let model = Decoder::empty(config);
+        let mut names: Vec<String> =
+            model.parameters().iter().map(|p| p.name().to_owned()).collect();
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all, "{name}");
+    }
+}
