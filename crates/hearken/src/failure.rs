@@ -21,6 +21,12 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<hearken::data::Error> for Failure {
+    fn from(error: hearken::data::Error) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
 impl Failure {
     /// Tells the user, and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {

@@ -28,12 +28,14 @@ Environment:
 Examples:
   hearken doctor                     prove every operation on this machine
   hearken doctor --op linear         prove one
-  hearken bench gemm                 time matrix products";
+  hearken bench gemm                 time matrix products
+  hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
 enum Command {
     Bench(commands::bench::Arguments),
     Doctor(commands::doctor::Arguments),
+    Tokenizer(commands::tokenizer::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
