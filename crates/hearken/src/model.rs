@@ -173,7 +173,7 @@ fn newest_run() -> Result<PathBuf, Failure> {
 /// Reads `1,2,3`.
 pub(crate) fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
     let one = |part: &str| {
-        part.trim().parse().map_err(|_| format!("'{}' is no token: give numbers as in 1,2,3", part))
+        part.trim().parse().map_err(|_| format!("'{part}' is no token: give numbers as in 1,2,3"))
     };
     text.split(',').map(one).collect()
 }

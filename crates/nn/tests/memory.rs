@@ -50,15 +50,12 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
 fn compare(name: &str, config: &DecoderConfig, training: Training, storage: Storage) {
     let planned = Plan::new(config).memory(training);
     let (in_use, reserved) = measure(config, training, storage);
-    // The rehearsal is exact but for things of a few bytes: the loss, tables of angles.
+    // The rehearsal is exact but for things of a few bytes (the loss, tables of angles) and one
+    // moment of 16-bit storage; 5 % is what is promised, beside the kernels' own memory.
     for (what, planned, measured) in
-        [("in use", planned.in_use, in_use), ("reserved", planned.total(), reserved)]
+        [("in use", planned.in_use, in_use), ("reserved", planned.tensors(), reserved)]
     {
         let off = planned as f64 / measured as f64 - 1.0;
-        println!(
-            "{name}, {training:?}, {storage:?}: {what} {planned} planned, {measured} measured, {:.2} %",
-            100.0 * off
-        );
         assert!(
             off.abs() < 0.05,
             "{name}, {training:?}, {storage:?}: {what}, {planned} planned, {measured} measured"

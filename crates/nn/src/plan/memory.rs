@@ -44,6 +44,8 @@ pub struct Memory {
     /// Everything else that is reserved: what forward keeps for backward, the working set beside
     /// it, 16-bit copies of the weights, and what buffers are longer than their tensors.
     pub activations: u64,
+    /// What kernels work in beside tensors.
+    pub kernels: u64,
     /// The most that tensors take at any one time; less than the total, since not everything is
     /// there at once.
     pub in_use: u64,
@@ -51,8 +53,13 @@ pub struct Memory {
 
 impl Memory {
     /// What the process reserves for tensors.
-    pub fn total(&self) -> u64 {
+    pub fn tensors(&self) -> u64 {
         self.parameters + self.gradients + self.optimizer + self.activations
+    }
+
+    /// What training adds to the process.
+    pub fn total(&self) -> u64 {
+        self.tensors() + self.kernels
     }
 }
 
@@ -70,8 +77,23 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
         gradients: parameters,
         optimizer,
         activations: reserved.saturating_sub(2 * parameters + optimizer),
+        kernels: kernels(config, training),
         in_use: stage.peak(),
     }
+}
+
+/// What kernels keep for themselves (`hearken_kernels::scratch`). The backward of attention packs
+/// q and dout, sums dq, and keeps two numbers, for each row of as many heads as fit 32 MiB; a
+/// product packs the smaller of its operands, up to 4 MiB of it.
+fn kernels(c: &DecoderConfig, training: Training) -> u64 {
+    const FLOAT: usize = size_of::<f32>();
+    let padded = c.head_width().next_multiple_of(16);
+    let head = training.tokens * (3 * padded + 2) * FLOAT;
+    let attention = (training.batch * c.heads).min(((32 << 20) / head.max(1)).max(1)) * head;
+    // The widest is the gradient of the feed-forward layer, (F, rows)·(rows, C).
+    let rows = training.batch * training.tokens;
+    let product = (c.width.min(c.feed_forward_width()) * rows * FLOAT).min(4 << 20);
+    (attention + product) as u64
 }
 
 /// The parameters of a model as sizes, and the sizes of a batch.
@@ -198,16 +220,16 @@ impl Model {
     }
 
     /// As `Block::forward`.
-    fn block(&self, x: Value, index: usize) -> Value {
+    fn block(&self, x: &Value, index: usize) -> Value {
         let weights = &self.blocks[index];
         let stage = &self.stage;
         match self.config.norm.placement {
             Placement::Pre => {
-                let x = stage.sum(self.attend(&self.normed(&x, &weights.norm1), weights), &x);
+                let x = stage.sum(self.attend(&self.normed(x, &weights.norm1), weights), x);
                 stage.sum(self.feed(&self.normed(&x, &weights.norm2), weights), &x)
             }
             Placement::Post => {
-                let x = self.normed(&stage.sum(self.attend(&x, weights), &x), &weights.norm1);
+                let x = self.normed(&stage.sum(self.attend(x, weights), x), &weights.norm1);
                 self.normed(&stage.sum(self.feed(&x, weights), &x), &weights.norm2)
             }
         }
@@ -244,9 +266,9 @@ impl Model {
         for index in 0..c.layers {
             x = if checkpointing {
                 let model = self.clone();
-                stage.checkpoint(&x, move |x| model.block(x, index))
+                stage.checkpoint(&x, move |x| model.block(&x, index))
             } else {
-                self.block(x, index)
+                self.block(&x, index)
             };
         }
         match &self.norm {

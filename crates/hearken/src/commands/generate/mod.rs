@@ -15,7 +15,7 @@ use prompt::Prompt;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
-use write::Writer;
+use write::{Form, Writer};
 
 /// Write text with a model.
 ///
@@ -24,6 +24,7 @@ use write::Writer;
 /// written; on a terminal the prompt stands before it.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
@@ -274,8 +275,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         out: io::stdout(),
         terminal: Terminal::stdout(),
         on_terminal: io::stdout().is_terminal(),
-        json: arguments.json,
-        probabilities: arguments.show_probabilities,
+        form: Form::new(arguments.json, arguments.show_probabilities),
         verbose: arguments.verbose,
     };
     if let Some(prompt) = given {

@@ -23,9 +23,33 @@ pub(super) struct Writer<'a, W> {
     pub(super) out: W,
     pub(super) terminal: Terminal,
     pub(super) on_terminal: bool,
-    pub(super) json: bool,
-    pub(super) probabilities: bool,
+    pub(super) form: Form,
     pub(super) verbose: bool,
+}
+
+/// How a text is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As it comes.
+    Text,
+    /// A line per token, with probabilities.
+    Lines,
+    /// One object at the end, with the probabilities of each token or without.
+    Json { steps: bool },
+}
+
+impl Form {
+    pub(super) fn new(json: bool, probabilities: bool) -> Self {
+        match (json, probabilities) {
+            (true, steps) => Self::Json { steps },
+            (false, true) => Self::Lines,
+            (false, false) => Self::Text,
+        }
+    }
+
+    fn is_json(self) -> bool {
+        matches!(self, Self::Json { .. })
+    }
 }
 
 /// The text of tokens; what the tokenizer does not know is left out.
@@ -61,12 +85,11 @@ impl<W: Write> Writer<'_, W> {
         let job = self.job;
         let tokenizer = job.tokenizer.as_ref();
         let request = job.request(ids, sampling, turn);
-        let plain = !self.json && !self.probabilities;
-        if plain && self.on_terminal {
-            if let Prompt::Text(text) = prompt {
-                write!(self.out, "{}", self.terminal.bold(text))?;
-                self.out.flush()?;
-            }
+        let plain = self.form == Form::Text;
+        let with_steps = self.form == Form::Json { steps: true };
+        if let (true, true, Prompt::Text(text)) = (plain, self.on_terminal, prompt) {
+            write!(self.out, "{}", self.terminal.bold(text))?;
+            self.out.flush()?;
         }
         let mut stream = tokenizer.map(|tokenizer| {
             TextStream::new(|ids: &[u32]| decode(tokenizer, ids), job.stops.clone())
@@ -83,15 +106,13 @@ impl<W: Write> Writer<'_, W> {
                 None => format!(",{}", step.id),
             };
             count += 1;
-            let written = if plain {
-                write!(self.out, "{piece}").and_then(|()| self.out.flush())
-            } else if self.probabilities && !self.json {
-                self.write_step(tokenizer, step)
-            } else {
-                Ok(())
+            let written = match self.form {
+                Form::Text => write!(self.out, "{piece}").and_then(|()| self.out.flush()),
+                Form::Lines => self.write_step(tokenizer, step),
+                Form::Json { .. } => Ok(()),
             };
             text.push_str(&piece);
-            if self.json && self.probabilities {
+            if with_steps {
                 steps.push(step_json(tokenizer, step));
             }
             let stopped = stream.as_ref().is_some_and(TextStream::stopped);
@@ -116,7 +137,7 @@ impl<W: Write> Writer<'_, W> {
         let reading = first.unwrap_or(elapsed).as_secs_f64();
         let seconds = elapsed.as_secs_f64();
         let speed = new.len().saturating_sub(1) as f64 / (seconds - reading).max(1e-9);
-        if self.json {
+        if self.form.is_json() {
             let finish = match finish {
                 Finish::Length => "length",
                 Finish::End => "end",
@@ -132,7 +153,7 @@ impl<W: Write> Writer<'_, W> {
                 "seconds": seconds,
                 "tokens_per_second": speed,
             });
-            if self.probabilities {
+            if with_steps {
                 object["steps"] = Value::Array(steps);
             }
             writeln!(self.out, "{object:#}")?;
@@ -188,7 +209,7 @@ impl<W: Write> Writer<'_, W> {
             return Err(Failure::Check(format!("{message}\nhint: are the weights finite?")));
         };
         let steps = best.tokens.len();
-        if self.json {
+        if self.form.is_json() {
             let ended = best.tokens.last().is_some_and(|id| job.ends.contains(id));
             let best_text = text(best);
             let stopped = best_text.as_ref().is_some_and(|(_, cut)| *cut);

@@ -72,8 +72,9 @@ Keys of --json (bytes unless named otherwise):
   flops_per_token       forward and training, at the tokens planned for
   training              batch_size (of a micro-batch), tokens, optimizer, precision,
                         checkpointing
-  memory                parameters, gradients, optimizer, activations (with all working
-                        memory), total; in_use is the most at any one time
+  memory                parameters, gradients, optimizer, activations (with all that
+                        tensors need besides), kernels, total; in_use is the most that
+                        tensors take at any one time
   cache                 f32, f16 and int8 for one sequence of these tokens
   available             of this machine, where the system tells
   measured              with --measure: in_use and reserved by tensors, and resident,
@@ -196,14 +197,16 @@ struct MemoryRow {
     gradients: u64,
     optimizer: u64,
     activations: u64,
+    kernels: u64,
     total: u64,
     in_use: u64,
 }
 
 impl From<Memory> for MemoryRow {
     fn from(memory: Memory) -> Self {
-        let Memory { parameters, gradients, optimizer, activations, in_use } = memory;
-        Self { parameters, gradients, optimizer, activations, total: memory.total(), in_use }
+        let Memory { parameters, gradients, optimizer, activations, kernels, in_use } = memory;
+        let total = memory.total();
+        Self { parameters, gradients, optimizer, activations, kernels, total, in_use }
     }
 }
 
@@ -301,6 +304,9 @@ fn with_vocabulary(
     Ok(model)
 }
 
+/// Tokens of a batch: so that no product of sizes overflows; validation has bounded the others.
+const MOST: usize = 1 << 32;
+
 fn choose(
     arguments: &Arguments,
     model: &DecoderConfig,
@@ -309,8 +315,6 @@ fn choose(
     let batch_size =
         arguments.batch_size.unwrap_or(train.batch_size / train.accumulate.max(1)).max(1);
     let tokens = arguments.tokens.unwrap_or(model.context);
-    // So that no product of sizes overflows; validation has bounded the others.
-    const MOST: usize = 1 << 32;
     if tokens == 0 || tokens > model.context || batch_size.saturating_mul(tokens) > MOST {
         return Err(Failure::Input(format!(
             "{batch_size} × {tokens} tokens, expected 1 to {} per sequence, the model's context, \

@@ -63,6 +63,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         ("gradients", memory.gradients),
         ("optimizer", memory.optimizer),
         ("activations and work", memory.activations),
+        ("kernels", memory.kernels),
     ] {
         row(out, name, &size(bytes), &share(bytes, memory.total))?;
     }
@@ -72,7 +73,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         if fits { text } else { terminal.red(&format!("{text}: does not fit")) }
     });
     row(out, "total", &size(memory.total), &free)?;
-    row(out, "at any one time", &size(memory.in_use), "")?;
+    row(out, "tensors at any one time", &size(memory.in_use), "")?;
 
     writeln!(out, "\n{} for {} tokens", terminal.bold("memory to generate"), chosen.tokens)?;
     row(out, "parameters", &size(memory.parameters), "")?;
@@ -90,9 +91,9 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         format!("{:+.1} %", 100.0 * (planned as f64 / measured as f64 - 1.0))
     };
     let at_once = off(memory.in_use, measured.in_use);
-    row(out, "at any one time", &size(measured.in_use as u64), &at_once)?;
-    let total = off(memory.total, measured.reserved);
-    row(out, "reserved for tensors", &size(measured.reserved as u64), &total)?;
+    row(out, "tensors at any one time", &size(measured.in_use as u64), &at_once)?;
+    let tensors = off(memory.total - memory.kernels, measured.reserved);
+    row(out, "reserved for tensors", &size(measured.reserved as u64), &tensors)?;
     if let Some(resident) = measured.resident {
         row(out, "the process", &size(resident as u64), &off(memory.total, resident))?;
     }
@@ -117,7 +118,7 @@ fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
