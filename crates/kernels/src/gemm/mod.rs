@@ -3,6 +3,7 @@
 
 mod blocked;
 mod epilogue;
+mod few;
 pub(crate) mod micro;
 pub(crate) mod pack;
 mod transpose;
@@ -120,6 +121,8 @@ pub fn gemm(
     if k == 0 {
         // SAFETY: nothing else works on `out`.
         (0..m).for_each(|row| unsafe { job.finish(row, 0..n) });
+    } else if few::suits(&job) {
+        few::run(&job);
     } else {
         blocked::run(&job);
     }
