@@ -1,6 +1,6 @@
 //! The product against a plain loop in f64.
 
-use super::{Data, Epilogue, Matrix, gemm};
+use super::{Data, Epilogue, Matrix, gemm, gemm_batched};
 use crate::Write;
 use crate::activation::{self, Activation};
 use crate::isa::{Isa, with_isa};
@@ -313,4 +313,23 @@ fn inner_dimensions_must_agree() {
         Write::Set,
         Epilogue::default(),
     );
+}
+
+#[test]
+fn a_batch_gives_the_bits_of_its_products() {
+    let (m, n, k) = (7, 20, 33);
+    for batch in [0, 1, 3, 40] {
+        let (a, b) = (numbers(batch * m * k, 1), numbers(batch * n * k, 2));
+        let a = |i: usize| Matrix::new(&a[i * m * k..], m, k);
+        let b = |i: usize| Matrix::new(&b[i * n * k..], n, k).transposed();
+        let stride = m * n + 3;
+        let mut out = vec![0.5; batch * stride];
+        gemm_batched(batch, a, b, &mut out, stride, Write::Add);
+        for i in 0..batch {
+            let mut one = vec![0.5; m * n];
+            gemm(a(i), b(i), &mut one, n, Write::Add, Epilogue::default());
+            assert_eq!(out[i * stride..i * stride + m * n], one, "product {i} of {batch}");
+            assert_eq!(out[i * stride + m * n..(i + 1) * stride], [0.5; 3], "between products");
+        }
+    }
 }
