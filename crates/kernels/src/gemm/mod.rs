@@ -18,7 +18,7 @@ mod epilogue;
 mod few;
 pub(crate) mod micro;
 pub(crate) mod pack;
-mod transpose;
+pub(crate) mod transpose;
 
 pub use epilogue::Epilogue;
 
