@@ -11,6 +11,11 @@ use clap::{Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
+/// Counts what is asked of the system, for `bench train`: requests of a page and more.
+#[global_allocator]
+static ALLOCATOR: hearken::kernels::counting::Counting =
+    hearken::kernels::counting::Counting::at_least(4096);
+
 /// Transformers on an ordinary CPU, with gradients you can trust.
 #[derive(Parser)]
 #[command(name = "hearken", version, arg_required_else_help = true, after_help = HELP)]

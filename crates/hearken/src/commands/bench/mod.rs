@@ -1,8 +1,10 @@
 //! `hearken bench`: how fast are the kernels, and how near to what the machine can do?
 
 mod gemm;
+mod profile_svg;
 mod requests;
 mod timing;
+mod train;
 
 use crate::failure::Failure;
 use crate::machine::{self, Machine, Peak};
@@ -21,11 +23,13 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Gemm(gemm::Arguments),
+    Train(train::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Gemm(arguments) => gemm::run(arguments),
+        What::Train(arguments) => train::run(arguments),
     }
 }
 
