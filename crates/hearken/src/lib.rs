@@ -22,4 +22,5 @@
 //! the machine it runs on.
 
 pub use hearken_kernels as kernels;
+pub use hearken_nn as nn;
 pub use hearken_tensor as tensor;

@@ -100,7 +100,9 @@ mod tests {
         let spent = super::stop();
         let find = |name: &str| spent.iter().find(|(n, _)| *n == name).map(|(_, s)| *s);
         let mul = find("mul").expect("mul was run");
-        assert!(mul.forward > std::time::Duration::ZERO && mul.backward > std::time::Duration::ZERO);
+        assert!(
+            mul.forward > std::time::Duration::ZERO && mul.backward > std::time::Duration::ZERO
+        );
         assert!(find("mean").is_some());
     }
 }

@@ -132,7 +132,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         checkpointing: false,
     });
     check_memory(usize::try_from(memory.total()).ok())?;
-    let progress = Progress::new("measuring the machine's peak");
+    let mut progress = Progress::new();
+    progress.show("measuring the machine's peak");
     let machine = Machine::of_this_process();
     let peak = Peak::measure(machine.threads);
     progress.show("building the model");
@@ -153,7 +154,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let times = Times::of(seconds);
     let most = Memory::most();
     let shares = if arguments.profile { bench.profile(steps) } else { Vec::new() };
-    drop(progress);
+    progress.clear();
     let rows = (batch * tokens) as f64;
     let gflops = plan.training_flops_per_token(tokens) * rows / times.median / 1e9;
     let report = Report {
@@ -216,13 +217,13 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     let resident = report.peak_rss_bytes.map_or("?".to_owned(), super::megabytes);
     let tensors = super::megabytes(report.peak_tensor_bytes);
     writeln!(out, "  {resident} MB resident at most, {tensors} MB of it in tensors")?;
-    writeln!(
-        out,
-        "  {:.1} allocations of 4 KiB or more per step",
-        report.allocations_per_step
-    )?;
+    writeln!(out, "  {:.1} allocations of 4 KiB or more per step", report.allocations_per_step)?;
     if !report.profile.is_empty() {
-        writeln!(out, "\n  {:24} {:>10} {:>10} {:>7}", "operation", "forward", "backward", "share")?;
+        writeln!(
+            out,
+            "\n  {:24} {:>10} {:>10} {:>7}",
+            "operation", "forward", "backward", "share"
+        )?;
         let total: f64 = report.profile.iter().map(|s| s.forward_ms + s.backward_ms).sum();
         for Share { op, forward_ms, backward_ms } in &report.profile {
             let share = 100.0 * (forward_ms + backward_ms) / total;
