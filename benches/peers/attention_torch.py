@@ -1,7 +1,7 @@
 """Causal attention, forward and backward: Hearken against PyTorch, alternating in one run.
 
-    cargo build --release -p hearken-kernels --examples
-    python benches/peers/attention_torch.py target/release/examples/attention_bench
+    cargo build --release
+    python benches/peers/attention_torch.py
 
 12 heads of 64, f32, batch 1, as many threads on both sides (--threads). Ours and theirs take
 turns; the ratio is that of the medians, theirs / ours, with that of the minima beside it.
@@ -11,11 +11,12 @@ GFLOP/s counts seven products of T·T/2·64 per head, the causal half.
 import argparse
 import os
 import statistics
-import subprocess
 import time
 
 import torch
 import torch.nn.functional as F
+
+from ours import Ours, binary
 
 HEADS, WIDTH = 12, 64
 
@@ -35,26 +36,26 @@ def theirs(tokens):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary")
+    parser.add_argument("--binary", help="default: target/release/hearken")
     parser.add_argument("--tokens", default="1024,4096,16384")
     parser.add_argument("--rounds", type=int, default=0, help="default: about 10 s per length")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--window", type=int, default=256, help="compared at the longest length")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    environment = {**os.environ, "HEARKEN_THREADS": str(args.threads)}
-    process = subprocess.Popen(
-        [args.binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
+    hearken = Ours(binary(args.binary), "attention", args.threads)
 
-    def ours(tokens, window=0):
-        process.stdin.write(f"{tokens} {window}\n")
-        process.stdin.flush()
-        forward, backward, peak, operands = map(float, process.stdout.readline().split())
-        return forward + backward, peak, operands
+    def ours(tokens, window=None):
+        """Seconds of a run, and the most memory of the process as a share of Q, K, V and O."""
+        answer = hearken.ask(
+            tokens=tokens, heads=HEADS, kv_heads=HEADS, head_width=WIDTH, causal=True,
+            window=window, backward=True, calls=1,
+        )
+        seconds = answer["forward_seconds"][0] + answer["backward_seconds"][0]
+        return seconds, (answer["memory"]["resident"] or 0) / answer["operand_bytes"]
 
     print(f"torch {torch.__version__}, {args.threads} threads")
-    print("tokens  rounds  ours ms (min)       torch ms (min)      ratio (of minima)  GFLOP/s  peak/QKVO")
+    print("tokens  rounds  ours ms (min)       torch ms (min)      ratio (of minima)  GFLOP/s  memory/QKVO")
     lengths = [int(word) for word in args.tokens.split(",")]
     for tokens in lengths:
         run = theirs(tokens)
@@ -64,12 +65,12 @@ def main():
         mine, torchs = [own[0] for own, _ in pairs], [other for _, other in pairs]
         own, other = statistics.median(mine), statistics.median(torchs)
         gflops = 7 * tokens**2 * WIDTH * HEADS / own / 1e9
-        (_, peak, operands), _ = pairs[-1]
+        (_, memory), _ = pairs[-1]
         print(
             f"{tokens:6}  {rounds:6}  {own * 1e3:8.1f} ({min(mine) * 1e3:8.1f})"
             f"  {other * 1e3:8.1f} ({min(torchs) * 1e3:8.1f})"
             f"  {other / own:5.2f} ({min(torchs) / min(mine):5.2f})"
-            f"      {gflops:7.1f}  {peak / operands:8.2f}",
+            f"      {gflops:7.1f}  {memory:8.2f}",
             flush=True,
         )
     tokens = lengths[-1]

@@ -1,7 +1,7 @@
 """Times PyTorch's matrix product (MKL) and ours on the same shapes, alternating in one run.
 
-    cargo build --release -p hearken-kernels --example gemm_bench
-    python benches/peers/gemm_torch.py target/release/examples/gemm_bench [--group gpt2 ...]
+    cargo build --release
+    python benches/peers/gemm_torch.py [--group gpt2 ...]
 
 For each shape of benches/shapes/gemm.json it takes turns: a few calls of one, a few of the other.
 The ratio is PyTorch's median time over ours, so above 1 we are faster; `spread` is the distance
@@ -13,11 +13,11 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import time
 
-os.environ.setdefault("OMP_NUM_THREADS", "2")
 import torch
+
+from ours import Ours, binary
 
 SHAPES = pathlib.Path(__file__).parent.parent / "shapes" / "gemm.json"
 
@@ -48,31 +48,17 @@ class Torch:
         return seconds[1:]
 
 
-class Ours:
-    def __init__(self, binary, threads):
-        environment = dict(os.environ, HEARKEN_THREADS=str(threads))
-        self.process = subprocess.Popen(
-            [binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-
-    def times(self, shape, calls):
-        words = [shape[key] for key in ("m", "n", "k", "layout", "write")] + [calls]
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        return [float(word) for word in self.process.stdout.readline().split()]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("binary", help="the example gemm_bench, built for release")
+    parser.add_argument("--binary", help="default: target/release/hearken")
     parser.add_argument("--group", nargs="*", help="only these groups of shapes")
     parser.add_argument("--only", help="only shapes whose name contains this")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=0.25, help="per shape and library")
     parser.add_argument("--json", action="store_true", help="one JSON object per shape")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    ours = Ours(arguments.binary, arguments.threads)
+    ours = Ours(binary(arguments.binary), "gemm", arguments.threads)
     ratios = []
     for shape in json.loads(SHAPES.read_text()):
         if arguments.group and shape["group"] not in arguments.group:
@@ -84,13 +70,13 @@ def main():
         turns = 5
         calls = max(1, min(200, round(arguments.seconds / turns / max(once, 1e-6))))
         mine, other = [], []
-        ours.times(shape, 1)
+        ours.ask(**shape, calls=1)
         for _ in range(turns):
             # Both libraries' idle threads spin for a moment; let them fall asleep in between.
             time.sleep(0.003)
             other += theirs.times(calls)
             time.sleep(0.003)
-            mine += ours.times(shape, calls)
+            mine += ours.ask(**shape, calls=calls)["seconds"]
         ratio = statistics.median(other) / statistics.median(mine)
         ratios.append(ratio)
         quartiles = statistics.quantiles(mine, n=4) if len(mine) > 1 else [mine[0]] * 3

@@ -1,5 +1,8 @@
 //! Hearken as a library: one name for what its crates offer.
 //!
+//! - [`infer`]: text from a model, token by token.
+//! - [`formats`]: model directories and the files in them.
+//! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
 //! - [`tensor`]: tensors, the graph that differentiates them, every operation with its proof,
 //!   and the checker that proves operations of your own.
 //! - [`kernels`]: the loops beneath, over plain slices: matrix products, vector functions,
@@ -21,6 +24,13 @@
 //! The binary `hearken` is built from this library; `hearken doctor` proves every operation on
 //! the machine it runs on.
 
+pub use hearken_formats as formats;
+pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
 pub use hearken_nn as nn;
 pub use hearken_tensor as tensor;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -61,3 +61,57 @@ fn bad_input_is_refused_with_a_hint() {
     run(&mut hearken(&["bench", "gemm", "--shape", "99999999x99999999x9"])).refused("MB are free");
     answers(&["bench", "gemm", "--requests"], "{\"m\": 1}\n").refused("missing field");
 }
+
+#[test]
+fn attention_times_each_length() {
+    let small = ["bench", "attention", "--tokens", "33,65", "--heads", "4", "--head-width", "8"];
+    let more = ["--kv-heads", "2", "--window", "16", "--backward", "--seconds", "0.01"];
+    let table = run(hearken(&small).args(more)).succeeded();
+    let head = "4 heads of 8 on 2 of keys, window 16, forward and backward\npeak ";
+    assert!(table.stdout.starts_with(head), "{}", table.stdout);
+    assert!(table.stdout.lines().all(|line| line.chars().count() <= 80), "{}", table.stdout);
+    assert!(!table.stdout.contains('\x1b'));
+
+    let ran = run(hearken(&small).args(more).arg("--json")).succeeded();
+    let report: Value = serde_json::from_str(&ran.stdout).expect("stdout is one JSON value");
+    let results = report["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    for (result, tokens) in results.iter().zip([33, 65]) {
+        assert_eq!(result["tokens"], tokens);
+        assert!(result["causal"] == true && result["window"] == 16);
+        for times in ["forward_seconds", "backward_seconds", "seconds"] {
+            assert!(result[times]["median"].as_f64().unwrap() > 0.0);
+        }
+        assert!(result["gflops"].as_f64().unwrap() > 0.0);
+        // Queries and result of 4 heads, keys and values of 2, of 8 floats each.
+        let operands = tokens * (4 + 4 + 2 + 2) * 8 * 4;
+        assert_eq!(result["operand_bytes"], operands);
+        assert!(result["memory"]["tensors"].as_u64().unwrap() >= operands);
+    }
+}
+
+#[test]
+fn attention_answers_requests() {
+    let request = json!({
+        "tokens": 20, "heads": 2, "kv_heads": 1, "head_width": 4, "causal": true, "window": null,
+        "backward": true, "calls": 2,
+    });
+    let ran = answers(&["bench", "attention", "--requests"], &format!("{request}\n{request}\n"));
+    let ran = ran.succeeded();
+    assert_eq!(ran.stdout.lines().count(), 2);
+    for line in ran.stdout.lines() {
+        let answer: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(answer["forward_seconds"].as_array().unwrap().len(), 2);
+        assert_eq!(answer["backward_seconds"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn bad_attention_is_refused_with_a_hint() {
+    let attention = |arguments: &[&str]| run(hearken(&["bench", "attention"]).args(arguments));
+    attention(&["--heads", "12", "--kv-heads", "5"]).refused("12 heads cannot share 5");
+    attention(&["--tokens", "0"]).refused("--tokens");
+    attention(&["--tokens", "10,twenty"]).refused("twenty");
+    attention(&["--heads", "0"]).refused("expected a number from 1");
+    attention(&["--tokens", "16000000", "--heads", "1000"]).refused("MB are free");
+}

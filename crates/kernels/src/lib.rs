@@ -26,6 +26,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod gemm;
 pub mod isa;
+pub mod mapped;
 pub mod math;
 pub mod memory;
 pub mod norm;

@@ -1,14 +1,16 @@
 //! One step of an optimiser over one parameter, in one pass over memory.
 //!
 //! θ parameter, g gradient (times a factor `gradient_scale` from clipping or loss scaling, applied
-//! on the way), η learning rate, λ weight decay, t the number of the step, from 1:
+//! on the way), η learning rate, λ weight decay, c₁ and c₂ the corrections 1 − Πβ over the steps so
+//! far, which are 1 − βᵗ where β stays the same:
 //!
 //! ```text
 //! AdamW     m = β₁m + (1−β₁)g,  v = β₂v + (1−β₂)g²
-//!           θ −= η·( m/(1−β₁ᵗ) / (√(v/(1−β₂ᵗ)) + ε) + λθ )        Loshchilov, Hutter 2019
+//!           θ −= η·( m/c₁ / (√(v/c₂) + ε) + λθ )                  Loshchilov, Hutter 2019
 //! Adam+L2   the same without + λθ, and with g + λθ in the place of g      Kingma, Ba 2015
 //! SGD       θ −= η·(g + λθ)
 //! momentum  v = βv + (1−β)g,  θ −= η·(v + λθ)      (classic: v = βv + g)
+//!           L2: with g + λθ in the place of g;  Nesterov: g + βv in the place of v
 //! Lion      θ −= η·( sign(β₁m + (1−β₁)g) + λθ ),  m = β₂m + (1−β₂)g    Chen et al. 2023
 //! Muon      m = βm + g,  update = g + βm (Nesterov) or m; what follows is matrix products
 //! ```
@@ -18,12 +20,12 @@ use crate::simd::Simd;
 use crate::threads::{for_row_chunks, rows_per_chunk};
 use crate::{dispatch, each_span};
 
-/// How weight decay enters Adam.
+/// How weight decay enters Adam and momentum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decay {
-    /// Straight to the parameter: AdamW.
+    /// Straight to the parameter, as in AdamW.
     Decoupled,
-    /// Added to the gradient, before the moments: Adam with an L2 penalty.
+    /// Added to the gradient, before the moments: the gradient of an L2 penalty.
     Gradient,
 }
 
@@ -42,8 +44,17 @@ pub struct Adam {
     pub weight_decay: f32,
     /// Where λ enters.
     pub decay: Decay,
-    /// t: 1 in the first step.
-    pub step: u32,
+    /// c₁ = 1 − Πβ₁ over the steps so far, this one included; see [`bias_correction`].
+    pub correction1: f64,
+    /// c₂, the same of β₂.
+    pub correction2: f64,
+}
+
+/// 1 − βᵗ for a β that stays the same, at step `t` from 1. In f64: at t = 1 and β = 0.999 an f32
+/// would keep four digits of it.
+pub fn bias_correction(beta: f32, t: u32) -> f64 {
+    assert!(t > 0, "steps of Adam count from 1");
+    1.0 - f64::from(beta).powf(f64::from(t))
 }
 
 /// What a step of SGD, with or without momentum, needs to know.
@@ -55,8 +66,12 @@ pub struct Sgd {
     pub momentum: f32,
     /// v = βv + g, in the place of βv + (1−β)g.
     pub classic: bool,
+    /// Looks one step ahead; without effect where there is no momentum.
+    pub nesterov: bool,
     /// λ
     pub weight_decay: f32,
+    /// Where λ enters; all the same where there is no momentum.
+    pub decay: Decay,
 }
 
 /// What a step of Lion needs to know.
@@ -81,7 +96,6 @@ pub fn adam_step(
     mean: &mut [f32],
     square: &mut [f32],
 ) {
-    assert!(adam.step > 0, "steps of Adam count from 1");
     let len = check(gradient, parameter);
     let outputs = [(parameter, 1), (mean, 1), (square, 1)];
     for_row_chunks(len, rows_per_chunk(1), outputs, |at, [parameter, mean, square]| {
@@ -172,12 +186,9 @@ fn adam_on<S: Simd>(
     mean: &mut [f32],
     square: &mut [f32],
 ) {
-    // 1 − βᵗ in f64: at t = 1 and β₂ = 0.999 an f32 would keep four digits of it.
-    let correction = |beta: f32| 1.0 - f64::from(beta).powf(f64::from(adam.step));
-    let (correction1, correction2) = (correction(adam.beta1), correction(adam.beta2));
     // η·(m/c₁) / (√(v/c₂) + ε) = (η·√c₂/c₁)·m / (√v + ε·√c₂)
-    let root = correction2.sqrt();
-    let rate = s.splat((f64::from(adam.learning_rate) * root / correction1) as f32);
+    let root = adam.correction2.sqrt();
+    let rate = s.splat((f64::from(adam.learning_rate) * root / adam.correction1) as f32);
     let epsilon = s.splat((f64::from(adam.epsilon) * root) as f32);
     let (beta1, beta2) = (s.splat(adam.beta1), s.splat(adam.beta2));
     let (rest1, rest2) = (s.splat(1.0 - adam.beta1), s.splat(1.0 - adam.beta2));
@@ -218,14 +229,19 @@ fn momentum_on<S: Simd>(
     velocity: &mut [f32],
 ) {
     let share = if sgd.classic { 1.0 } else { 1.0 - sgd.momentum };
-    let (beta, share) = (s.splat(sgd.momentum), s.splat(share * gradient_scale));
+    let (beta, share, scale) = (s.splat(sgd.momentum), s.splat(share), s.splat(gradient_scale));
     let rate = s.splat(sgd.learning_rate);
-    let keep = s.splat(1.0 - sgd.learning_rate * sgd.weight_decay);
+    let (to_gradient, keep) = match sgd.decay {
+        Decay::Decoupled => (s.zero(), s.splat(1.0 - sgd.learning_rate * sgd.weight_decay)),
+        Decay::Gradient => (s.splat(sgd.weight_decay), s.splat(1.0)),
+    };
     each_span!(S, gradient.len(), |at| {
-        let v = s.mul_add(beta, s.read(velocity, at), s.mul(share, s.read(gradient, at)));
+        let theta = s.read(parameter, at);
+        let g = s.mul_add(theta, to_gradient, s.mul(s.read(gradient, at), scale));
+        let v = s.mul_add(beta, s.read(velocity, at), s.mul(share, g));
         s.write(velocity, at, v);
-        let kept = s.mul(s.read(parameter, at), keep);
-        s.write(parameter, at, s.neg_mul_add(rate, v, kept));
+        let direction = if sgd.nesterov { s.mul_add(beta, v, s.mul(share, g)) } else { v };
+        s.write(parameter, at, s.neg_mul_add(rate, direction, s.mul(theta, keep)));
     });
 }
 

@@ -237,6 +237,13 @@ impl LossScaler {
         Self { scale, good_steps: 0, growth_interval }
     }
 
+    /// The same scaler after `good_steps` good steps at its scale: to continue where another
+    /// stopped.
+    pub fn after(mut self, good_steps: u32) -> Self {
+        self.good_steps = good_steps;
+        self
+    }
+
     /// What the loss is multiplied by now.
     pub fn scale(&self) -> f32 {
         self.scale

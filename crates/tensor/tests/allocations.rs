@@ -4,7 +4,7 @@
 
 use hearken_kernels::attention::scores::Causal;
 use hearken_kernels::counting::Counting;
-use hearken_kernels::optimizer::{Adam, Decay, adam_step};
+use hearken_kernels::optimizer::{Adam, Decay, adam_step, bias_correction};
 use hearken_kernels::rope::Pairing;
 use hearken_kernels::threads;
 use hearken_tensor::ops::activations::gelu_tanh;
@@ -107,7 +107,8 @@ impl Model {
             epsilon: 1e-8,
             weight_decay: 0.1,
             decay: Decay::Decoupled,
-            step: self.step,
+            correction1: bias_correction(0.9, self.step),
+            correction2: bias_correction(0.99, self.step),
         };
         for (param, [mean, square]) in self.params().iter().zip(&mut self.moments) {
             param.update(|value, gradient| {

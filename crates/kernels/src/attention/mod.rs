@@ -29,7 +29,9 @@
 //! else rows that share a tile with them become NaN.
 
 mod backward;
+mod few;
 mod forward;
+mod inspect;
 mod products;
 mod rows;
 pub mod scores;
@@ -130,7 +132,11 @@ impl<M: Scores> Attention<'_, M> {
     pub fn forward(&self, out: &mut [f32], lse: &mut [f32]) {
         self.check();
         self.check_saved(out, lse);
-        forward::forward(self, out, lse);
+        if self.shape.queries <= few::FEW {
+            few::forward(self, out, lse);
+        } else {
+            forward::forward(self, out, lse);
+        }
     }
 
     /// Writes or adds the gradients of queries, keys, values and of what the rule has learned.

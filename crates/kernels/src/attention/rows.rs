@@ -8,6 +8,7 @@
 
 use crate::Write;
 use crate::threads::SharedMut;
+use std::ops::Range;
 
 /// The rule, without the memory.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +111,23 @@ impl<'a> Rows<'a> {
 
     pub(super) fn check(&self, what: &str, batch: usize, shape: (usize, usize, usize)) {
         self.places.check(self.data.len(), what, batch, shape);
+    }
+
+    /// One head of consecutive rows: a slice that starts with the first, and the distance from
+    /// row to row.
+    pub(super) fn strided(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        head: usize,
+    ) -> (&'a [f32], usize) {
+        let Places { row_stride, width, .. } = self.places;
+        if rows.is_empty() || width == 0 {
+            return (&[], row_stride);
+        }
+        let start = self.places.start(batch, rows.start, head);
+        let end = self.places.start(batch, rows.end - 1, head) + width;
+        (&self.data[start..end], row_stride)
     }
 
     /// One head of one row.

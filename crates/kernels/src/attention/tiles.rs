@@ -171,6 +171,20 @@ dispatch! {
         drop: Option<Drop>,
     ) => soften_backward_on
 
+    /// Takes another part of the keys into account: `state` is values (as many as `values`), sums
+    /// by lane ([`PAD`]) and the maximum; `values`, `sums` and `largest` are those of the part.
+    pub(super) fn merge(state: &mut [f32], values: &[f32], sums: &[f32], largest: f32) => merge_on
+
+    /// out\[j\] = q · row j of `keys`, rows `stride` apart.
+    pub(super) fn dots(q: &[f32], keys: &[f32], stride: usize, out: &mut [f32]) => dots_on
+
+    /// softmax in place; zeros if all scores are −∞.
+    pub(super) fn softmax_row(scores: &mut [f32]) => softmax_row_on
+
+    /// Σ p·(lse − s) over a tile of scores with `keys` true columns.
+    pub(super) fn entropy_of_rows(keys: usize, scores: &[f32], lse: &[f32]) -> f32
+        => entropy_of_rows_on
+
     /// x · y
     pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 => dot_on
 }
@@ -296,4 +310,92 @@ fn soften_backward_on<S: Simd>(
             s.write(dweights, at, ds);
         });
     }
+}
+
+#[inline(always)]
+fn merge_on<S: Simd>(s: S, state: &mut [f32], values: &[f32], sums: &[f32], largest: f32) {
+    let (own, rest) = state.split_at_mut(values.len());
+    let (own_sums, own_largest) = rest.split_at_mut(PAD);
+    let high = if largest > own_largest[0] { largest } else { own_largest[0] };
+    if high == f32::NEG_INFINITY && own_sums.iter().chain(sums).all(|&x| x == 0.0) {
+        return; // neither has seen anything
+    }
+    let factor = |x: f32| exp(s, s.splat(x - finite_or_zero(high)));
+    let (first, second) = (factor(own_largest[0]), factor(largest));
+    each_span!(S, own.len(), |at| {
+        s.write(own, at, s.mul_add(s.read(values, at), second, s.mul(s.read(own, at), first)));
+    });
+    each_span!(S, PAD, |at| {
+        let sum = s.mul_add(s.read(sums, at), second, s.mul(s.read(own_sums, at), first));
+        s.write(own_sums, at, sum);
+    });
+    own_largest[0] = high;
+}
+
+#[inline(always)]
+fn dots_on<S: Simd>(s: S, q: &[f32], keys: &[f32], stride: usize, out: &mut [f32]) {
+    // Four keys at a time, for four independent sums.
+    let mut j = 0;
+    while j < out.len() {
+        let count = (out.len() - j).min(4);
+        // Missing rows repeat the last.
+        let row: [&[f32]; 4] = std::array::from_fn(|n| {
+            let start = (j + n.min(count - 1)) * stride;
+            &keys[start..][..q.len()]
+        });
+        let mut sums = [s.zero(); 4];
+        each_span!(S, q.len(), |at| {
+            let x = s.read(q, at);
+            for n in 0..4 {
+                sums[n] = s.mul_add(x, s.read(row[n], at), sums[n]);
+            }
+        });
+        for n in 0..count {
+            out[j + n] = s.sum(sums[n]);
+        }
+        j += count;
+    }
+}
+
+#[inline(always)]
+fn softmax_row_on<S: Simd>(s: S, scores: &mut [f32]) {
+    let mut high = s.splat(f32::NEG_INFINITY);
+    each_span!(S, scores.len(), |at| {
+        let v = s.keep_first(at.count, s.read(scores, at), s.splat(f32::NEG_INFINITY));
+        high = s.max(v, high);
+    });
+    let high = s.splat(finite_or_zero(s.largest(high)));
+    let mut sum = s.zero();
+    each_span!(S, scores.len(), |at| {
+        let p = exp(s, s.sub(s.read(scores, at), high));
+        s.write(scores, at, p);
+        sum = s.add(sum, s.keep_first(at.count, p, s.zero()));
+    });
+    let sum = s.sum(sum);
+    if sum != 0.0 {
+        let factor = s.splat(1.0 / sum);
+        each_span!(S, scores.len(), |at| {
+            s.write(scores, at, s.mul(s.read(scores, at), factor));
+        });
+    }
+}
+
+#[inline(always)]
+fn entropy_of_rows_on<S: Simd>(s: S, keys: usize, scores: &[f32], lse: &[f32]) -> f32 {
+    let mut sum = s.zero();
+    for (scores, &lse) in scores.chunks_exact(KEYS).zip(lse) {
+        if lse == f32::NEG_INFINITY {
+            continue;
+        }
+        let lse = s.splat(lse);
+        each_span!(S, keys, |at| {
+            let information = s.sub(lse, s.read(scores, at)); // −ln p
+            let p = exp(s, s.sub(s.zero(), information));
+            // A hidden key has p = 0 and −ln p = ∞.
+            let seen = s.less(information, s.splat(f32::INFINITY));
+            let term = s.select(seen, s.mul(p, information), p);
+            sum = s.add(sum, s.keep_first(at.count, term, s.zero()));
+        });
+    }
+    s.sum(sum)
 }

@@ -59,7 +59,8 @@ fn adam_matches_reference() {
             epsilon: 1e-6,
             weight_decay: 0.1,
             decay,
-            step,
+            correction1: bias_correction(0.9, step),
+            correction2: bias_correction(0.99, step),
         };
         compare(
             &format!("{decay:?}"),
@@ -83,19 +84,32 @@ fn adam_matches_reference() {
 #[test]
 fn sgd_and_momentum_match_reference() {
     let (rate, beta, lambda) = (f64::from(0.05_f32), f64::from(0.8_f32), f64::from(0.01_f32));
-    for classic in [false, true] {
-        let sgd = Sgd { learning_rate: 0.05, momentum: 0.8, classic, weight_decay: 0.01 };
+    for variant in 0..8 {
+        let (classic, nesterov) = (variant & 1 == 1, variant & 2 == 2);
+        let decay = if variant & 4 == 4 { Decay::Gradient } else { Decay::Decoupled };
+        let sgd = Sgd {
+            learning_rate: 0.05,
+            momentum: 0.8,
+            classic,
+            nesterov,
+            weight_decay: 0.01,
+            decay,
+        };
         compare(
             "sgd",
             |_, g, p, _, _| sgd_step(sgd, SCALE, g, p),
             |_, g, p, m, v| (p - rate * (g + lambda * p), m, v),
         );
         compare(
-            &format!("momentum, classic {classic}"),
+            &format!("{sgd:?}"),
             |_, g, p, m, _| momentum_step(sgd, SCALE, g, p, m),
             |_, g, p, m, v| {
-                let m = beta * m + if classic { g } else { (1.0 - beta) * g };
-                (p - rate * (m + lambda * p), m, v)
+                let (l2, decoupled) =
+                    if decay == Decay::Gradient { (lambda, 0.0) } else { (0.0, lambda) };
+                let g = (g + l2 * p) * if classic { 1.0 } else { 1.0 - beta };
+                let m = beta * m + g;
+                let direction = if nesterov { g + beta * m } else { m };
+                (p - rate * (direction + decoupled * p), m, v)
             },
         );
     }
@@ -146,7 +160,8 @@ fn threads_do_not_change_bits() {
         epsilon: 1e-8,
         weight_decay: 0.1,
         decay: Decay::Decoupled,
-        step: 1,
+        correction1: bias_correction(0.9, 1),
+        correction2: bias_correction(0.999, 1),
     };
     let run = |threads| {
         let (mut p, mut m, mut v) =

@@ -1,5 +1,6 @@
 //! `hearken bench`: how fast are the kernels, and how near to what the machine can do?
 
+mod attention;
 mod gemm;
 mod profile_svg;
 mod requests;
@@ -22,12 +23,14 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
+    Attention(attention::Arguments),
     Gemm(gemm::Arguments),
     Train(train::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
+        What::Attention(arguments) => attention::run(arguments),
         What::Gemm(arguments) => gemm::run(arguments),
         What::Train(arguments) => train::run(arguments),
     }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 const CASES: (&str, usize) = ("cases", 5);
 const ERROR: usize = "backward".len();
 const ADDS: (&str, usize) = ("adds", 4);
-const THREADS: (&str, usize) = ("threads", 7);
+const BITS: (&str, usize) = ("bits", 4);
 const RESULT: (&str, usize) = ("", "FAILED".len());
 const GAP: usize = 2;
 /// Names are cut below this only if nothing else can go.
@@ -42,7 +42,7 @@ impl Detail {
             Detail::Errors => vec![("forward", ERROR), ("backward", ERROR)],
             Detail::ErrorsAndBounds => vec![("forward", with_bound), ("backward", with_bound)],
             Detail::All => {
-                vec![CASES, ("forward", with_bound), ("backward", with_bound), ADDS, THREADS]
+                vec![CASES, ("forward", with_bound), ("backward", with_bound), ADDS, BITS]
             }
         }
     }
@@ -78,7 +78,7 @@ impl Table {
         let longest = names.chain(case_names).max().unwrap_or(0).max("op".len());
         let bounds = cases().flat_map(|case| [case.tolerance.forward, case.tolerance.backward]);
         let bound = bounds.map(|bound| short(bound).len()).max().unwrap_or(0);
-        let with_bound = ("1.2e-10".len() + 3 + bound).max(ERROR);
+        let with_bound = ("1.2e-7".len() + 3 + bound).max(ERROR);
         let detail = [Detail::All, Detail::ErrorsAndBounds, Detail::Errors]
             .into_iter()
             .find(|detail| detail.width(with_bound) + longest.min(NAME_LEAST) <= terminal.width)
@@ -150,7 +150,7 @@ impl Table {
                 "forward" => error(line.forward),
                 "backward" => error(line.backward),
                 "adds" => if line.accumulates { "yes" } else { "NO" }.to_owned(),
-                _ => if line.same_bits { "same" } else { "DIFFER" }.to_owned(),
+                _ => if line.same_bits { "same" } else { "DIFF" }.to_owned(),
             };
             text.extend([" ".repeat(GAP), format!("{cell:>width$}")]);
         }
@@ -200,8 +200,7 @@ mod tests {
     #[test]
     fn eighty_columns_show_everything() {
         let text = table(80, false);
-        for word in ["op", "cases", "forward", "backward", "adds", "threads", "≤ 1e-6", "> 1e-6"]
-        {
+        for word in ["op", "cases", "forward", "backward", "adds", "bits", "≤ 1e-6", "> 1e-6"] {
             assert!(text.contains(word), "no '{word}' in\n{text}");
         }
         assert!(text.contains("    wrong: gradient of x is off by"), "{text}");

@@ -258,3 +258,122 @@ fn a_nan_or_infinite_score_makes_its_row_nan_and_no_other() {
         }
     }
 }
+
+#[test]
+fn the_weights_are_those_of_the_tiled_path() {
+    for (queries, keys) in [(1, 70), (70, 70), (5, 130), (100, 60)] {
+        let case = case([2, queries, keys, 4, 2, 16, 16]);
+        let given = case.given();
+        let rule = And(Causal::new(queries, keys), Padding::new(vec![keys, 3]));
+        let attention = case.attention(&given, &rule);
+        let want = case.reference(&rule, &given);
+        let mut weights = vec![f32::NAN; 2 * 4 * queries * keys];
+        attention.weights(&mut weights);
+        close("weights", &weights, &want.weights);
+        // And out is what they make of the values.
+        let (mut out, mut lse) = (vec![f32::NAN; want.out.len()], vec![f32::NAN; want.lse.len()]);
+        attention.forward(&mut out, &mut lse);
+        let mut made = vec![0.0; out.len()];
+        for (row, weights) in weights.chunks_exact(keys).enumerate() {
+            let (b, h, i) = (row / (4 * queries), row / queries % 4, row % queries);
+            for (j, weight) in weights.iter().enumerate() {
+                for d in 0..16 {
+                    made[((b * queries + i) * 4 + h) * 16 + d] += f64::from(*weight)
+                        * f64::from(given.v[((b * keys + j) * 2 + h / 2) * 16 + d]);
+                }
+            }
+        }
+        close("out of the weights", &out, &made);
+    }
+}
+
+#[test]
+fn the_entropy_is_that_of_the_weights() {
+    for (queries, keys) in [(1, 70), (70, 70), (100, 60)] {
+        let case = case([2, queries, keys, 4, 2, 16, 16]);
+        let given = case.given();
+        let rule = And(Causal::new(queries, keys), Padding::new(vec![keys, 3]));
+        let want = case.reference(&rule, &given);
+        let mean: Vec<f64> = (0..4)
+            .map(|h| {
+                let rows = (0..2 * queries).map(|n| (n / queries * 4 + h) * queries + n % queries);
+                let seen = rows.filter(|&row| want.lse[row] > f64::NEG_INFINITY);
+                let entropies: Vec<f64> = seen
+                    .map(|row| &want.weights[row * keys..(row + 1) * keys])
+                    .map(|p| p.iter().filter(|&&p| p > 0.0).map(|p| -p * p.ln()).sum())
+                    .collect();
+                entropies.iter().sum::<f64>() / entropies.len() as f64
+            })
+            .collect();
+        for isa in Isa::all_available() {
+            with_isa(isa, || {
+                let attention = case.attention(&given, &rule);
+                let (mut out, mut lse) = (vec![0.0; want.out.len()], vec![0.0; want.lse.len()]);
+                attention.forward(&mut out, &mut lse);
+                let mut entropy = vec![f32::NAN; 4];
+                attention.entropy(&lse, &mut entropy);
+                close("entropy", &entropy, &mean);
+            });
+        }
+    }
+}
+
+#[test]
+fn uniform_and_collapsed_heads_have_the_entropies_they_should() {
+    let (t, s) = (20, 100);
+    let case = case([1, t, s, 2, 2, 4, 4]);
+    let mut given = case.given();
+    for (n, q) in given.q.iter_mut().enumerate() {
+        *q = if n / 4 % 2 == 0 { 0.0 } else { 100.0 }; // head 0 asks nothing, head 1 loudly
+    }
+    for (n, k) in given.k.iter_mut().enumerate() {
+        *k = if n / 8 == 7 { 1.0 } else { 0.0 }; // key 7 stands out
+    }
+    let attention = case.attention(&given, &Full);
+    let (mut out, mut lse) = (vec![0.0; t * 8], vec![0.0; t * 2]);
+    attention.forward(&mut out, &mut lse);
+    let mut entropy = [f32::NAN; 2];
+    attention.entropy(&lse, &mut entropy);
+    // ln 100 = 4.6 to the last bits of f32; and 99·e^−200, which is no f32.
+    assert!((entropy[0] - 100.0_f32.ln()).abs() < 1e-5 && entropy[1] == 0.0, "{entropy:?}");
+}
+
+#[test]
+fn a_cache_of_heads_gives_the_same_bits() {
+    let case = case([2, 1, 130, 4, 2, 16, 16]);
+    let given = case.given();
+    let rule = Causal::new(1, 130);
+    let want = case.run(&rule, &given, Write::Set, f32::NAN);
+    // (B, S, K, D) to (B, K, capacity, D), with garbage behind the filled rows.
+    let capacity = 200;
+    let cached = |x: &[f32]| -> Vec<f32> {
+        let mut cache = vec![f32::NAN; 2 * 2 * capacity * 16];
+        for (n, row) in x.chunks_exact(16).enumerate() {
+            let (b, j, h) = (n / 260, n / 2 % 130, n % 2);
+            cache[((b * 2 + h) * capacity + j) * 16..][..16].copy_from_slice(row);
+        }
+        cache
+    };
+    let (k, v) = (cached(&given.k), cached(&given.v));
+    let attention = Attention {
+        keys: Rows::cache(&k, 2, capacity, 130, 16),
+        values: Rows::cache(&v, 2, capacity, 130, 16),
+        ..case.attention(&given, &rule)
+    };
+    let (mut out, mut lse) = (vec![f32::NAN; want.out.len()], vec![f32::NAN; want.lse.len()]);
+    attention.forward(&mut out, &mut lse);
+    assert_eq!((out, lse), (want.out, want.lse));
+}
+
+#[test]
+fn long_caches_are_merged_from_their_spans() {
+    for queries in [1, 2, 8, 9] {
+        let keys = 1300;
+        let case = case([1, queries, keys, 2, 1, 16, 20]).with_dropout(0.2);
+        case.prove("full", &Full, nothing);
+        case.prove("causal", &Causal::new(queries, keys), nothing);
+        case.prove("window", &Window::causal(300, queries, keys), nothing);
+        case.prove("short", &Padding::new(vec![700]), nothing);
+        case.prove("nothing", &Padding::new(vec![0]), nothing);
+    }
+}

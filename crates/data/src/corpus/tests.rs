@@ -1,0 +1,225 @@
+use super::*;
+use crate::quiet;
+use crate::tokenizer::{Kind, Training};
+use std::fs;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+struct Fixture {
+    folder: TempDir,
+    tokenizer: Tokenizer,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let tokenizer = Training::new(Kind::Byte).train_on_text("a").unwrap();
+        Self { folder: tempfile::tempdir().unwrap(), tokenizer }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn prepare(&self, path: &Path, validation: &Validation) -> Result<Corpus> {
+        let source = Source::from_path(path)?;
+        let cache = self.path("cache/tokens.bin");
+        Corpus::prepare(&source, validation, &self.tokenizer, &cache, &mut quiet)
+    }
+}
+
+fn text_of(ids: &Ids) -> String {
+    let bytes = ids.to_vec(0..ids.len()).into_iter().map(|id| id as u8).collect();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_split_is_by_characters() {
+    let fixture = Fixture::new();
+    // 25 characters: int(0.9·25) = 22 for training; the umlauts make bytes differ.
+    let path = fixture.write("text.txt", "äöüäöüäöü0123456789abcdef");
+    let corpus = fixture.prepare(&path, &Validation::Fraction(0.1)).unwrap();
+    assert_eq!(text_of(&corpus.train), "äöüäöüäöü0123456789abc");
+    assert_eq!(text_of(&corpus.validation), "def");
+    assert_eq!((corpus.train_bytes, corpus.validation_bytes), (31, 3));
+    let corpus = fixture.prepare(&path, &Validation::None).unwrap();
+    assert_eq!(corpus.outcome, Outcome::Rebuilt { reason: "the split has changed".to_owned() });
+    assert_eq!((corpus.train.len(), corpus.validation.len()), (34, 0));
+    let own = Source::from_path(&fixture.write("own.txt", "own")).unwrap();
+    let corpus = fixture.prepare(&path, &Validation::Source(own)).unwrap();
+    assert_eq!((corpus.train.len(), text_of(&corpus.validation).as_str()), (34, "own"));
+    assert_eq!(corpus.validation_bytes, 3);
+}
+
+#[test]
+fn long_text_is_the_same_in_chunks() {
+    let fixture = Fixture::new();
+    // 2.8 MB: three chunks, cut inside words and characters.
+    let text: String = ["wörd1 ", "wörd2 ", "wörd3 ", "wörd4 "].concat().repeat(100_000);
+    let path = fixture.write("long.txt", &text);
+    let bpe = Training { vocabulary: Some(270), ..Training::new(Kind::Bpe) };
+    let bpe = bpe.train_on_text(&text[..1000]).unwrap();
+    let source = Source::from_path(&path).unwrap();
+    assert!(source.chunks(CutRule::Anywhere).count() > 2);
+    for tokenizer in [&fixture.tokenizer, &bpe] {
+        let whole = tokenizer.encode(&text).unwrap();
+        let cache = fixture.path("long.bin");
+        let mut last = None;
+        let mut report = |progress| last = Some(progress);
+        let corpus =
+            Corpus::prepare(&source, &Validation::None, tokenizer, &cache, &mut report).unwrap();
+        assert!(corpus.train.to_vec(0..corpus.train.len()) == whole);
+        let bytes = text.len() as u64;
+        let end = Progress { stage: Stage::Tokenising, done: bytes, total: Some(bytes) };
+        assert_eq!(last, Some(end));
+    }
+}
+
+#[test]
+fn a_cache_is_reused_while_it_is_right() {
+    let fixture = Fixture::new();
+    let path = fixture.write("text.txt", "hello, hello");
+    let split = Validation::Fraction(0.25);
+    assert_eq!(fixture.prepare(&path, &split).unwrap().outcome, Outcome::Built);
+    assert_eq!(fixture.prepare(&path, &split).unwrap().outcome, Outcome::Reused);
+    // Written again with the same text: another time, the same content.
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+    assert_eq!(fixture.prepare(&path, &split).unwrap().outcome, Outcome::Reused);
+    let path = fixture.write("text.txt", "hello, world");
+    fs::File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+    fixture.write("text.txt", "hello, world");
+    let corpus = fixture.prepare(&path, &split).unwrap();
+    assert_eq!(corpus.outcome, Outcome::Rebuilt { reason: "the text has changed".to_owned() });
+    assert_eq!(text_of(&corpus.train), "hello, wo");
+    let leftovers = fs::read_dir(fixture.path("cache")).unwrap().count();
+    assert_eq!(leftovers, 1, "temporary files are left behind");
+}
+
+#[test]
+fn damage_is_named_and_mended() {
+    let fixture = Fixture::new();
+    let path = fixture.write("text.txt", "some text to keep");
+    fixture.prepare(&path, &Validation::None).unwrap();
+    let cache = fixture.path("cache/tokens.bin");
+    let whole = fs::read(&cache).unwrap();
+    let huge = |mut bytes: Vec<u8>| {
+        // A count that would be 2⁶⁵ bytes, with a header checksum that is right.
+        bytes[16..24].copy_from_slice(&(1_u64 << 63).to_le_bytes());
+        let sum = Digest::of(&bytes[..104]);
+        bytes[104..112].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    };
+    let damages: [(&str, Vec<u8>); 6] = [
+        ("instead of 162", whole[..whole.len() - 1].to_vec()),
+        ("fewer than its header", whole[..40].to_vec()),
+        ("does not begin as a token file", b"x".repeat(200)),
+        ("instead of far more", huge(whole.clone())),
+        ("header does not match", [&whole[..30], &[9], &whole[31..]].concat()),
+        ("ids do not match", [&whole[..140], &[9], &whole[141..]].concat()),
+    ];
+    for (expected, bytes) in damages {
+        fs::write(&cache, bytes).unwrap();
+        let corpus = fixture.prepare(&path, &Validation::None).unwrap();
+        let Outcome::Rebuilt { reason } = corpus.outcome else { panic!("{expected}") };
+        assert!(reason.contains(expected), "{expected}: {reason}");
+        assert_eq!(text_of(&corpus.train), "some text to keep");
+        assert!(fs::read(&cache).unwrap() == whole, "{expected}");
+    }
+}
+
+#[test]
+fn directories_and_json_lines_are_documents() {
+    let fixture = Fixture::new();
+    fixture.write("texts/b.txt", "second");
+    fixture.write("texts/a/z.txt", "first");
+    fixture.write("texts/.hidden", [0]);
+    fixture.write("texts/c.jsonl", "{\"text\": \"third\"}\n\n{\"id\": 1, \"text\": \"fourth\"}\n");
+    let specials = vec![crate::tokenizer::SpecialText::from(Special::Eos)];
+    let tokenizer = Training { specials, ..Training::new(Kind::Byte) }.train_on_text("a").unwrap();
+    let source = Source::from_path(&fixture.path("texts")).unwrap();
+    let cache = fixture.path("tokens.bin");
+    let corpus =
+        Corpus::prepare(&source, &Validation::None, &tokenizer, &cache, &mut quiet).unwrap();
+    let text = tokenizer.decode(&corpus.train.to_vec(0..corpus.train.len())).unwrap();
+    assert_eq!(
+        text.split_terminator("<|endoftext|>").collect::<Vec<_>>(),
+        ["first", "second", "third", "fourth"]
+    );
+}
+
+#[test]
+fn bad_input_says_what_and_where() {
+    let fixture = Fixture::new();
+    let error = |path: &Path| {
+        let error = fixture.prepare(path, &Validation::Fraction(0.1)).unwrap_err().to_string();
+        assert!(error.contains("hint: "), "{error}");
+        error
+    };
+    assert!(error(&fixture.path("nowhere")).contains("nowhere does not exist"));
+    assert!(error(&fixture.write("empty", "")).contains("is empty"));
+    fs::create_dir(fixture.path("nothing")).unwrap();
+    assert!(error(&fixture.path("nothing")).contains("is empty"));
+    let late = [b"text ".repeat(300_000), vec![0xff, 1]].concat();
+    let message = error(&fixture.write("latin", late));
+    assert!(message.contains("the byte 0xFF, which is not UTF-8, at byte 1500000"), "{message}");
+    assert!(error(&fixture.write("zero", b"ab\0c")).contains("a NUL byte at byte 2"));
+    assert!(error(&fixture.write("half", b"abc\xe2\x82")).contains("at byte 3"));
+    let message = error(&fixture.write("x.jsonl", "{\"text\": \"a\"}\n{\"body\": 1}\n"));
+    assert!(message.contains("line 2: the field \"text\" is missing"), "{message}");
+    assert!(message.contains("this line has: body"), "{message}");
+    assert!(error(&fixture.write("y.jsonl", "no json\n")).contains("line 1: not JSON"));
+    assert!(error(&fixture.write("z.jsonl", "{\"text\": 5}\n")).contains("is not a string"));
+    assert!(error(&fixture.write("one", "a")).contains("cannot split"));
+    let path = fixture.write("good", "good");
+    for fraction in [1.0, -0.1, f64::NAN] {
+        let error = fixture.prepare(&path, &Validation::Fraction(fraction)).unwrap_err();
+        assert!(error.to_string().contains("is no fraction"), "{error}");
+    }
+}
+
+#[test]
+fn stdin_is_kept_in_a_file() {
+    let fixture = Fixture::new();
+    let spool = fixture.path("run/stdin.txt");
+    let source = Source::from_reader(&mut &b"from a pipe"[..], &spool).unwrap();
+    let texts: Result<Vec<String>> = source.texts().collect();
+    assert_eq!(texts.unwrap(), ["from a pipe"]);
+    let error = Source::from_reader(&mut &b""[..], &spool).unwrap_err();
+    assert!(error.to_string().contains("stdin is empty"));
+}
+
+#[test]
+fn ids_beyond_16_bits_are_kept_in_32() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ids");
+    for (vocabulary, ids) in [(65_536, [0, 1, 65_535]), (65_537, [0, 65_536, 7])] {
+        let mut writer = Writer::create(&path, vocabulary).unwrap();
+        writer.write(&ids).unwrap();
+        let header = Header {
+            width: 0,
+            count: 0,
+            train_count: 2,
+            vocabulary: vocabulary as u64,
+            tokenizer: 1,
+            split: 2,
+            stamp: 3,
+            content: 4,
+            source_bytes: 5,
+            train_bytes: 6,
+            validation_bytes: 7,
+            checksum: 0,
+        };
+        writer.finish(header).unwrap();
+        let Found::Whole(header, map) = cache::look(&path).unwrap() else { panic!() };
+        assert!(cache::ids_are_sound(&header, &map));
+        let (train, validation) = cache::split_ids(&header, map);
+        assert_eq!([train.to_vec(0..2), validation.to_vec(0..1)].concat(), ids);
+    }
+}

@@ -1,0 +1,22 @@
+//! From text to numbers: tokenizers, corpora, batches, and a language with a known entropy.
+//!
+//! - [`tokenizer`]: characters, bytes, byte-level BPE, WordPiece and Unigram, trained here or
+//!   loaded from Hugging Face's `tokenizer.json` or GPT-2's own files.
+//! - [`corpus`]: files, directories, JSON lines and stdin become a memory-mapped file of ids.
+//! - [`batches`]: which ids a training step sees, as a function of the seed and the step alone.
+//! - [`stories`]: an endless supply of small stories whose entropy is computed exactly, so that
+//!   a loss can be compared with the floor that no model can beat.
+//!
+//! Legend: `B` batch, `T` target length, `S` source length, `V` vocabulary.
+
+pub mod batches;
+pub mod corpus;
+mod digest;
+mod error;
+mod progress;
+pub mod stories;
+pub mod tokenizer;
+
+pub use digest::Digest;
+pub use error::{Error, Result};
+pub use progress::{Progress, Report, Stage, quiet};

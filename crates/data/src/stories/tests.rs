@@ -1,0 +1,100 @@
+use super::*;
+use crate::batches::{Batches, IGNORED};
+use crate::corpus::Ids;
+
+/// What the floor is: a change of the stories changes these, and with them every figure that was
+/// measured on them.
+#[test]
+fn the_floor_is_what_it_was() {
+    let floor = floor();
+    assert!((floor.nats_per_story - 20.50137).abs() < 5e-6, "{floor:?}");
+    assert!((floor.characters_per_story - 162.60718).abs() < 5e-6, "{floor:?}");
+    assert!((floor.nats_per_character() - 0.126_08).abs() < 5e-6, "{floor:?}");
+    assert_eq!((longest(), alphabet().len()), (255, 46));
+}
+
+#[test]
+fn every_story_has_one_parse_with_the_probability_that_made_it() {
+    let mut rng = Rng::new(1);
+    for _ in 0..5000 {
+        let story = sample(&mut rng);
+        let ways = grammar::parse(&words::story(), words::SLOTS, &story.text);
+        assert_eq!(ways.len(), 1, "{}", story.text);
+        assert_eq!(ways[0].1, story.text.len(), "{}", story.text);
+        // About 15 logarithms of size 2 are added: a few roundings of 4e-16.
+        assert!((ways[0].0 - story.nats).abs() < 1e-12, "{}", story.text);
+        assert!((nats(&story.text).unwrap() - story.nats).abs() < 1e-12);
+        assert!(story.text.is_ascii() && story.text.len() <= longest());
+        assert_eq!(story.text.matches('\n').count(), 1);
+    }
+    assert_eq!(nats("Once upon a time.\n"), None);
+}
+
+#[test]
+fn samples_approach_the_floor() {
+    const N: usize = 100_000;
+    let floor = floor();
+    let mut rng = Rng::new(2);
+    let (mut nats, mut length, mut squares) = (0.0, 0.0, [0.0; 2]);
+    for _ in 0..N {
+        let story = sample(&mut rng);
+        let characters = story.text.len() as f64;
+        nats += story.nats;
+        length += characters;
+        squares[0] += (story.nats - floor.nats_per_story).powi(2);
+        squares[1] += (characters - floor.characters_per_story).powi(2);
+    }
+    // Four standard errors of a mean.
+    let bound = |squares: f64| 4.0 * (squares / N as f64 / N as f64).sqrt();
+    let (nats, length) = (nats / N as f64, length / N as f64);
+    assert!((nats - floor.nats_per_story).abs() < bound(squares[0]), "{nats} {floor:?}");
+    assert!((length - floor.characters_per_story).abs() < bound(squares[1]), "{length} {floor:?}");
+}
+
+#[test]
+fn windows_begin_with_a_story_and_are_the_same_again() {
+    let windows = StoryWindows::new(6, 256, 7).unwrap();
+    let tokenizer = tokenizer();
+    let batch = windows.batch(3);
+    assert_eq!(batch, StoryWindows::new(6, 256, 7).unwrap().batch(3));
+    assert_ne!(batch, windows.batch(4));
+    assert_eq!(windows.micro_batch(3, 1, 2).inputs, batch.inputs[3 * 256..]);
+    assert_eq!(batch.counted(), 6 * 256);
+    for row in batch.inputs.chunks(256) {
+        let text = tokenizer.decode(row).unwrap();
+        let first = text.strip_prefix('\n').unwrap().split_inclusive('\n').next().unwrap();
+        assert!(nats(first).is_some(), "{first}");
+    }
+    assert!(StoryWindows::new(1, longest() - 1, 0).unwrap_err().to_string().contains("hint"));
+}
+
+#[test]
+fn validation_counts_whole_stories() {
+    let validation = Validation::new(300, 8, 256, 5).unwrap();
+    let tokenizer = tokenizer();
+    let (mut stories, mut total, mut characters) = (0, 0.0, 0);
+    for batch in &validation.batches {
+        for row in batch.targets.chunks(256) {
+            let ids: Vec<u32> = row.iter().copied().filter(|&id| id != IGNORED).collect();
+            let text = tokenizer.decode(&ids).unwrap();
+            for story in text.split_inclusive('\n') {
+                total += nats(story).unwrap();
+                stories += 1;
+            }
+            characters += ids.len();
+        }
+    }
+    assert_eq!((stories, characters), (300, validation.characters));
+    assert!((total / characters as f64 - validation.oracle).abs() < 1e-12);
+    let training = StoryWindows::new(8, 256, 5).unwrap().batch(0);
+    assert_ne!(training.inputs[..100], validation.batches[0].inputs[..100]);
+}
+
+#[test]
+fn text_is_endless_and_the_same_again() {
+    let long = text(3, 10_000);
+    assert!(long.len() >= 10_000 && long.starts_with(&text(3, 1000)));
+    assert_ne!(text(4, 1000), text(3, 1000));
+    let ids: Ids = tokenizer().encode(&long).unwrap().into();
+    assert_eq!(ids.len(), long.len());
+}

@@ -1,0 +1,286 @@
+//! Text to ids and back (A1–A3).
+//!
+//! Every tokenizer is a `tokenizer.json` that Hugging Face's `tokenizers` loads: those trained
+//! here ([`Training`]) and those published by others ([`Tokenizer::load`]).
+//!
+//! **Round trip.** `decode(encode(text))` is `text`, whatever the text, for bytes, byte-level
+//! BPE, WordPiece and Unigram as trained here, and for characters with byte fallback. A character
+//! tokenizer without it knows the characters it was trained on; others become its unknown token,
+//! or an error if it has none. Published tokenizers may change text on purpose (BERT's drops
+//! capitals and line ends).
+//!
+//! **Special tokens** are never made from plain text: `<|endoftext|>` in a document is twelve
+//! characters, not the end of a text, unless the caller asks for
+//! [`Tokenizer::encode_allowing_special`].
+
+mod assemble;
+mod cut;
+mod direct;
+mod files;
+mod special;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod training;
+
+pub use cut::CutRule;
+pub use special::Special;
+pub use stream::StreamDecoder;
+pub use training::{Kind, SpecialText, Training};
+
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use direct::Direct;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// Text up to this many bytes is encoded as one piece of work for one thread.
+const PIECE: usize = 32 << 10;
+
+/// Turns text into ids and ids into text.
+pub struct Tokenizer {
+    /// Sees special tokens in text as plain text.
+    inner: tokenizers::Tokenizer,
+    /// Sees special tokens in text as special; made when first asked for.
+    permissive: OnceLock<tokenizers::Tokenizer>,
+    direct: Option<Direct>,
+    roles: BTreeMap<Special, u32>,
+    /// Special tokens by their text.
+    specials: BTreeMap<String, u32>,
+    /// Special tokens that the model itself might make out of plain text.
+    leaky: Vec<(String, u32)>,
+    cut: CutRule,
+    vocabulary: usize,
+    fingerprint: u64,
+}
+
+impl Tokenizer {
+    /// The ids of a plain text: special tokens in it are read as the characters they are
+    /// written with.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        if let Some(direct) = &self.direct {
+            return direct.encode(text);
+        }
+        let ids = self.run(&self.inner, text)?;
+        if self.leaky.iter().any(|(_, id)| ids.contains(id)) {
+            return self.encode_broken_up(text);
+        }
+        Ok(ids)
+    }
+
+    /// The ids of a text in which special tokens are meant as such.
+    pub fn encode_allowing_special(&self, text: &str) -> Result<Vec<u32>> {
+        if !self.specials.keys().any(|special| text.contains(special)) {
+            return self.encode(text);
+        }
+        let permissive = self.permissive.get_or_init(|| {
+            let mut copy = self.inner.clone();
+            copy.set_encode_special_tokens(false);
+            copy
+        });
+        // Pieces could cut a special token, so the text is encoded as a whole.
+        let encoding = permissive.encode_fast(text, false).map_err(|error| failed(&error))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids`, special tokens written out.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.check(ids)?;
+        self.inner.decode(ids, false).map_err(|error| failed(&error))
+    }
+
+    /// The text of `ids` without special tokens.
+    pub fn decode_without_special(&self, ids: &[u32]) -> Result<String> {
+        self.check(ids)?;
+        let special = |id: &u32| self.specials.values().any(|special| special == id);
+        let ids: Vec<u32> = ids.iter().copied().filter(|id| !special(id)).collect();
+        self.inner.decode(&ids, false).map_err(|error| failed(&error))
+    }
+
+    /// Decodes ids one by one, as they are generated.
+    pub fn stream(&self) -> StreamDecoder<'_> {
+        StreamDecoder::new(self)
+    }
+
+    /// V: one more than the largest id.
+    pub fn vocabulary_size(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// How `id` is written in the vocabulary: not text for the eye, but a name for the token.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// The id of the token written `token` in the vocabulary.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The id of a special token, if the tokenizer has it.
+    pub fn special(&self, special: Special) -> Option<u32> {
+        self.roles.get(&special).copied()
+    }
+
+    /// The id of a special token that cannot be done without.
+    pub fn require(&self, special: Special) -> Result<u32> {
+        self.special(special).ok_or(Error::NoSpecial { special })
+    }
+
+    /// Every special token's id, in order.
+    pub fn special_ids(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.specials.values().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Is `id` a special token?
+    pub fn is_special(&self, id: u32) -> bool {
+        self.specials.values().any(|&special| special == id)
+    }
+
+    /// Where long texts may be cut without changing their ids. (A published tokenizer that puts
+    /// a space before every text, as SentencePiece does, puts one behind every cut.)
+    pub fn cut_rule(&self) -> CutRule {
+        self.cut
+    }
+
+    /// A checksum of everything that decides the ids.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Encodes in parallel, piece by piece; the pieces' ids are those of the whole.
+    fn run(&self, inner: &tokenizers::Tokenizer, text: &str) -> Result<Vec<u32>> {
+        let pieces = match self.cut {
+            CutRule::BeforeSpace => self.cut.pieces(text, PIECE),
+            _ => vec![text],
+        };
+        if let [whole] = pieces[..] {
+            return Ok(inner
+                .encode_fast(whole, false)
+                .map_err(|error| failed(&error))?
+                .get_ids()
+                .to_vec());
+        }
+        let encodings = inner.encode_batch_fast(pieces, false).map_err(|error| failed(&error))?;
+        Ok(encodings.iter().flat_map(tokenizers::Encoding::get_ids).copied().collect())
+    }
+
+    /// For models that hold special tokens among their pieces and find them in plain text
+    /// (published Unigram models do): the text is cut inside each such place. A special token
+    /// that still appears (made by a normaliser) gives way to the unknown token.
+    fn encode_broken_up(&self, text: &str) -> Result<Vec<u32>> {
+        let unknown = self.special(Special::Unk);
+        let mut cuts = Vec::new();
+        for (special, _) in &self.leaky {
+            let first = special.chars().next().map_or(1, char::len_utf8);
+            let mut from = 0;
+            while let Some(at) = text[from..].find(special.as_str()) {
+                from += at + first;
+                cuts.push(from);
+            }
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        cuts.push(text.len());
+        let mut ids = Vec::new();
+        let mut start = 0;
+        for cut in cuts {
+            ids.extend(self.run(&self.inner, &text[start..cut])?);
+            start = cut;
+        }
+        let leaked = |id: u32| Some(id) != unknown && self.leaky.iter().any(|&(_, l)| l == id);
+        Ok(ids.into_iter().filter_map(|id| if leaked(id) { unknown } else { Some(id) }).collect())
+    }
+
+    fn check(&self, ids: &[u32]) -> Result<()> {
+        match ids.iter().find(|&&id| self.inner.id_to_token(id).is_none()) {
+            Some(&id) => Err(Error::UnknownId { id, vocabulary: self.vocabulary }),
+            None => Ok(()),
+        }
+    }
+
+    /// One id per character, in the given order; no special tokens, and other characters are an
+    /// error. Panics if a character is given twice.
+    pub fn of_characters(characters: &[char]) -> Self {
+        let json = assemble::characters(characters, false, None, &[]);
+        match Self::from_value(&json, None) {
+            Ok(tokenizer) if tokenizer.vocabulary == characters.len() => tokenizer,
+            other => panic!("no tokenizer of {characters:?}: {other:?}"),
+        }
+    }
+
+    /// From the parts of a `tokenizer.json`; `roles` are guessed where not given.
+    fn from_value(
+        json: &Value,
+        roles: Option<&Value>,
+    ) -> std::result::Result<Self, tokenizers::Error> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(serde_json::to_vec(json)?)?;
+        // Some published files cut every text at 128 tokens and pad it to that.
+        inner.with_truncation(None)?;
+        inner.with_padding(None);
+        inner.set_encode_special_tokens(true);
+        let specials: BTreeMap<String, u32> = inner
+            .get_added_tokens_decoder()
+            .into_iter()
+            .filter(|(_, token)| token.special)
+            .map(|(id, token)| (token.content, id))
+            .collect();
+        let mut found = special::guess_roles(&specials);
+        found.extend(roles.map(|roles| special::read_roles(roles, &specials)).unwrap_or_default());
+        let model_has = |text: &str| {
+            let vocab = &json["model"]["vocab"];
+            vocab.get(text).is_some()
+                || vocab.as_array().is_some_and(|pieces| pieces.iter().any(|p| p[0] == text))
+        };
+        // A BPE model makes what its merges make, and no merge makes a special token, unless it
+        // takes whole words first.
+        let model = &json["model"];
+        let cannot_leak = model["type"] == "BPE" && model["ignore_merges"] != true;
+        let leaky = specials.iter().filter(|(text, _)| !cannot_leak && model_has(text));
+        let leaky = leaky.map(|(text, &id)| (text.clone(), id)).collect();
+        let direct = Direct::recognise(json);
+        let own_pattern = json["normalizer"].is_null()
+            && (json["pre_tokenizer"] == assemble::words() || is_gpt2(&json["pre_tokenizer"]));
+        let cut = match (&direct, own_pattern) {
+            (Some(_), _) => CutRule::Anywhere,
+            (None, true) => CutRule::BeforeSpace,
+            (None, false) => CutRule::BehindLine,
+        };
+        let vocabulary = inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+        let fingerprint = Digest::of(inner.to_string(false)?.as_bytes());
+        Ok(Self {
+            inner,
+            permissive: OnceLock::new(),
+            direct,
+            roles: found,
+            specials,
+            leaky,
+            cut,
+            vocabulary,
+            fingerprint,
+        })
+    }
+}
+
+/// Is this GPT-2's way of finding words?
+fn is_gpt2(pre_tokenizer: &Value) -> bool {
+    pre_tokenizer["type"] == "ByteLevel"
+        && pre_tokenizer["add_prefix_space"] == false
+        && pre_tokenizer["use_regex"] != false
+}
+
+fn failed(error: &tokenizers::Error) -> Error {
+    Error::Tokenizer(error.to_string())
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocabulary", &self.vocabulary)
+            .field("roles", &self.roles)
+            .finish_non_exhaustive()
+    }
+}

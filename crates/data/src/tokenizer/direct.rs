@@ -1,0 +1,119 @@
+//! Characters and bytes to ids by table, without the machinery that words need.
+//!
+//! Hugging Face's tokenizers give the same ids for the same `tokenizer.json` (a test holds the
+//! two equal); this path is about a hundred times as fast.
+
+use super::assemble;
+use crate::error::{Error, Result};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// No id.
+const NONE: u32 = u32::MAX;
+/// Characters below this have a slot in a table; it covers the alphabets and syllabaries.
+const TABLE: usize = 0x3100;
+
+/// Ids of single characters or bytes.
+#[derive(Clone, Debug)]
+pub(super) enum Direct {
+    /// One id per byte.
+    Bytes(Box<[u32; 256]>),
+    /// One id per character.
+    Characters(Box<Characters>),
+}
+
+/// Ids of characters, and what happens to the others.
+#[derive(Clone, Debug)]
+pub(super) struct Characters {
+    low: Vec<u32>,
+    high: HashMap<char, u32>,
+    fallback: Option<[u32; 256]>,
+    unknown: Option<u32>,
+}
+
+impl Direct {
+    /// Recognises a `tokenizer.json` of the forms that [`assemble`] gives to characters and
+    /// bytes.
+    pub(super) fn recognise(json: &Value) -> Option<Self> {
+        let model = &json["model"];
+        let plain = model["type"] == "BPE"
+            && model["merges"].as_array().is_some_and(Vec::is_empty)
+            && json["normalizer"].is_null()
+            && ["dropout", "continuing_subword_prefix", "end_of_word_suffix"]
+                .iter()
+                .all(|key| model[key].is_null())
+            && model["fuse_unk"] != true
+            && json["added_tokens"].as_array()?.iter().all(|token| token["special"] == true);
+        if !plain {
+            return None;
+        }
+        let id = |token: &str| model["vocab"].get(token)?.as_u64().map(|id| id as u32);
+        if json["pre_tokenizer"].is_null() {
+            return Characters::recognise(model, id).map(|c| Self::Characters(Box::new(c)));
+        }
+        let byte_level = &json["pre_tokenizer"];
+        let whole = byte_level["type"] == "ByteLevel"
+            && byte_level["add_prefix_space"] == false
+            && byte_level["use_regex"] == false;
+        if !whole {
+            return None;
+        }
+        let mut ids = [NONE; 256];
+        for (slot, letter) in ids.iter_mut().zip(assemble::letters()) {
+            *slot = id(letter.encode_utf8(&mut [0; 4]))?;
+        }
+        Some(Self::Bytes(Box::new(ids)))
+    }
+
+    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        match self {
+            Self::Bytes(ids) => Ok(text.bytes().map(|byte| ids[usize::from(byte)]).collect()),
+            Self::Characters(characters) => characters.encode(text),
+        }
+    }
+}
+
+impl Characters {
+    fn recognise(model: &Value, id: impl Fn(&str) -> Option<u32>) -> Option<Self> {
+        let mut fallback = None;
+        if model["byte_fallback"] == true {
+            let mut ids = [NONE; 256];
+            for (byte, slot) in (0..=255).zip(&mut ids) {
+                *slot = id(&assemble::byte_token(byte))?;
+            }
+            fallback = Some(ids);
+        }
+        let unknown = model["unk_token"].as_str().and_then(&id);
+        let mut this = Self { low: vec![NONE; TABLE], high: HashMap::new(), fallback, unknown };
+        for (token, id) in model["vocab"].as_object()? {
+            let mut characters = token.chars();
+            if let (Some(character), None) = (characters.next(), characters.next()) {
+                let id = id.as_u64()? as u32;
+                match this.low.get_mut(character as usize) {
+                    Some(slot) => *slot = id,
+                    None => drop(this.high.insert(character, id)),
+                }
+            }
+        }
+        Some(this)
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(text.len());
+        for (offset, character) in text.char_indices() {
+            let id = match self.low.get(character as usize) {
+                Some(&id) => id,
+                None => self.high.get(&character).copied().unwrap_or(NONE),
+            };
+            if id != NONE {
+                ids.push(id);
+            } else if let Some(bytes) = &self.fallback {
+                let encoded = &text.as_bytes()[offset..offset + character.len_utf8()];
+                ids.extend(encoded.iter().map(|&byte| bytes[usize::from(byte)]));
+            } else {
+                ids.push(self.unknown.ok_or(Error::UnknownCharacter { character, offset })?);
+            }
+        }
+        Ok(ids)
+    }
+}

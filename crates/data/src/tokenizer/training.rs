@@ -1,0 +1,412 @@
+//! Learning a vocabulary from text.
+//!
+//! The same text gives the same tokenizer, on any machine and any number of threads. BPE and
+//! WordPiece count in integers and break ties by the tokens' order. Unigram adds up floating
+//! point numbers: its words are sorted, and it runs on one thread.
+
+use super::{Special, Tokenizer, assemble, failed};
+use crate::error::{Error, Result};
+use crate::progress::{Progress, Report, Stage};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::models::unigram::{Unigram, UnigramTrainer};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{
+    AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Trainer,
+};
+
+/// How text is cut into tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Every character is a token.
+    Character,
+    /// Every byte is a token.
+    Byte,
+    /// Byte-level BPE: the pair seen most often becomes a token, again and again (Sennrich et
+    /// al. 2016; Radford et al. 2019).
+    Bpe,
+    /// WordPiece over bytes: learned as BPE, applied by taking the longest piece first (Schuster
+    /// and Nakajima 2012; Devlin et al. 2019).
+    WordPiece,
+    /// Unigram over bytes: of all ways to cut, the most likely one (Kudo 2018).
+    Unigram,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Character, Self::Byte, Self::Bpe, Self::WordPiece, Self::Unigram];
+
+    /// Its name in options and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Character => "character",
+            Self::Byte => "byte",
+            Self::Bpe => "bpe",
+            Self::WordPiece => "wordpiece",
+            Self::Unigram => "unigram",
+        }
+    }
+}
+
+/// A special token and how it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecialText {
+    /// What it is for.
+    pub special: Special,
+    /// How it is written.
+    pub text: String,
+}
+
+impl SpecialText {
+    /// `special`, written as `text`.
+    pub fn new(special: Special, text: impl Into<String>) -> Self {
+        Self { special, text: text.into() }
+    }
+}
+
+impl From<Special> for SpecialText {
+    fn from(special: Special) -> Self {
+        Self::new(special, special.default_text())
+    }
+}
+
+/// What kind of tokenizer to learn, and how large.
+///
+/// ```
+/// use hearken_data::{quiet, tokenizer::{Kind, Training}};
+///
+/// let text = "the cat sat on the mat";
+/// let tokenizer = Training::new(Kind::Character).train_on_text(text).unwrap();
+/// let ids = tokenizer.encode("a cat").unwrap();
+/// assert_eq!(ids, [1, 0, 2, 1, 9]); // the characters in their order: ' ' a c e h m n o s t
+/// assert_eq!(tokenizer.decode(&ids).unwrap(), "a cat");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// What kind.
+    pub kind: Kind,
+    /// The most ids there may be, special ones included. Characters: as many as the text has,
+    /// unless given. Bytes: 256 and the special ones, always.
+    pub vocabulary: Option<usize>,
+    /// Pairs seen less often than this are not merged (BPE, WordPiece).
+    pub minimum_frequency: u64,
+    /// The special tokens, in the order of their ids.
+    pub specials: Vec<SpecialText>,
+    /// Characters that are not in the vocabulary become their bytes (characters only; the other
+    /// kinds know all bytes).
+    pub byte_fallback: bool,
+}
+
+impl Training {
+    /// The usual settings for `kind`: 8,192 ids where there is a choice; no special tokens for
+    /// characters and bytes, an end of text for BPE and Unigram, BERT's for WordPiece.
+    pub fn new(kind: Kind) -> Self {
+        use Special::{Cls, Eos, Mask, Pad, Sep, Unk};
+        let specials: &[Special] = match kind {
+            Kind::Character | Kind::Byte => &[],
+            Kind::Bpe | Kind::Unigram => &[Eos],
+            Kind::WordPiece => &[Pad, Unk, Cls, Sep, Mask],
+        };
+        let chosen = !matches!(kind, Kind::Character | Kind::Byte);
+        Self {
+            kind,
+            vocabulary: chosen.then_some(8192),
+            minimum_frequency: 2,
+            specials: specials.iter().copied().map(SpecialText::from).collect(),
+            byte_fallback: false,
+        }
+    }
+
+    /// Learns from one text.
+    pub fn train_on_text(&self, text: &str) -> Result<Tokenizer> {
+        let pieces = super::CutRule::BeforeSpace.pieces(text, super::PIECE);
+        let texts = pieces.into_iter().map(|piece| Ok(piece.to_owned()));
+        self.train(texts, None, &mut crate::quiet)
+    }
+
+    /// Learns from texts, which are read one after the other and not kept. `total` is their
+    /// length in bytes, if known. Words that run over the end of a text are seen as two.
+    pub fn train(
+        &self,
+        texts: impl Iterator<Item = Result<String>> + Send,
+        total: Option<u64>,
+        report: Report<'_>,
+    ) -> Result<Tokenizer> {
+        self.check_specials()?;
+        let mut texts = Texts { inner: texts, failure: None, done: 0, total, report };
+        let json = match self.kind {
+            Kind::Character => self.train_characters(&mut texts),
+            Kind::Byte => {
+                // Nothing to learn; but text that cannot be read should say so now.
+                texts.by_ref().for_each(drop);
+                Ok(assemble::bytes(&self.specials))
+            }
+            Kind::Bpe => self.train_merges(&mut texts, None).map(|model| {
+                let model = serde_json::to_value(model).unwrap_or_default();
+                assemble::bpe(&model, &self.specials)
+            }),
+            Kind::WordPiece => self.train_word_piece(&mut texts),
+            Kind::Unigram => self.train_unigram(&mut texts),
+        };
+        if let Some(error) = texts.failure {
+            return Err(error);
+        }
+        let json = json?;
+        if texts.done == 0 {
+            return Err(Error::Empty { what: "the text to learn a tokenizer from".to_owned() });
+        }
+        let roles: serde_json::Map<_, _> = self
+            .specials
+            .iter()
+            .map(|s| (format!("{}_token", s.special.name()), s.text.clone().into()))
+            .collect();
+        Tokenizer::from_value(&json, Some(&roles.into())).map_err(|error| failed(&error))
+    }
+
+    fn check_specials(&self) -> Result<()> {
+        for (i, special) in self.specials.iter().enumerate() {
+            let bad = |reason| Err(Error::BadSpecial { text: special.text.clone(), reason });
+            if special.text.chars().count() < 2 {
+                return bad("is shorter than two characters");
+            }
+            if self.specials[..i].iter().any(|s| s.text == special.text) {
+                return bad("is given twice");
+            }
+            if self.specials[..i].iter().any(|s| s.special == special.special) {
+                return bad("has the role of another");
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown(&self) -> Option<&str> {
+        let unknown = self.specials.iter().find(|s| s.special == Special::Unk);
+        unknown.map(|s| s.text.as_str())
+    }
+
+    /// The vocabulary without special tokens, if `needed` fit.
+    fn room_for(&self, needed: usize, alphabet: &str, hint: &'static str) -> Result<usize> {
+        let asked = self.vocabulary.unwrap_or(8192);
+        let needed = needed + self.specials.len();
+        if asked < needed {
+            let alphabet = format!("{alphabet} and {} special tokens", self.specials.len());
+            return Err(Error::VocabularyTooSmall { asked, needed, alphabet, hint });
+        }
+        Ok(asked - self.specials.len())
+    }
+
+    fn train_characters(
+        &self,
+        texts: &mut (impl Iterator<Item = String> + Send),
+    ) -> Result<serde_json::Value> {
+        let mut counts: BTreeMap<char, u64> = BTreeMap::new();
+        let mut ascii = [0_u64; 128];
+        for text in texts {
+            for character in text.chars() {
+                match ascii.get_mut(character as usize) {
+                    Some(count) => *count += 1,
+                    None => *counts.entry(character).or_default() += 1,
+                }
+            }
+        }
+        let seen = ascii.iter().zip(0_u8..).filter(|&(&count, _)| count > 0);
+        counts.extend(seen.map(|(&count, code)| (char::from(code), count)));
+        let mut kept: Vec<char> = counts.keys().copied().collect();
+        if self.vocabulary.is_some() {
+            let bytes = if self.byte_fallback { 256 } else { 0 };
+            let others_known = self.byte_fallback || self.unknown().is_some();
+            let least = bytes + if others_known { 0 } else { kept.len() };
+            let what = format!("{} characters", if others_known { 0 } else { kept.len() });
+            let hint = "leave the size out, or give byte fallback or an unknown token for the \
+                characters that do not fit";
+            let room = self.room_for(least, &what, hint)? - bytes;
+            // The most frequent ones, the smaller code first where they are equally frequent.
+            kept.sort_by_key(|character| (std::cmp::Reverse(counts[character]), *character));
+            kept.truncate(room);
+            kept.sort_unstable();
+        }
+        let fallback = self.byte_fallback;
+        Ok(assemble::characters(&kept, fallback, self.unknown(), &self.specials))
+    }
+
+    /// BPE over the letters of bytes; `prefix` marks pieces inside a word (WordPiece).
+    fn train_merges<R>(&self, texts: &mut Texts<'_, R>, prefix: Option<&str>) -> Result<BPE>
+    where
+        R: Iterator<Item = Result<String>> + Send,
+    {
+        let letters = assemble::letters();
+        let alphabet = 256 * if prefix.is_some() { 2 } else { 1 };
+        let hint = "ask for more, or use the byte tokenizer";
+        let room = self.room_for(alphabet, &format!("{alphabet} bytes"), hint)?;
+        let mut trainer = BpeTrainer::builder()
+            .vocab_size(room)
+            .min_frequency(self.minimum_frequency)
+            .initial_alphabet(letters.into_iter().collect())
+            .show_progress(false);
+        let mut pattern = assemble::byte_level(true);
+        if let Some(prefix) = prefix {
+            // Given first, in their order: the trainer would number them as it meets them in a
+            // hash table.
+            let continuations = letters.map(|letter| format!("{prefix}{letter}"));
+            trainer = trainer
+                .continuing_subword_prefix(prefix.to_owned())
+                .special_tokens(continuations.map(|text| AddedToken::from(text, false)).to_vec());
+            pattern = assemble::words();
+        }
+        let mut trainer = trainer.build();
+        let splitter = splitter(&pattern)?;
+        trainer
+            .feed(&mut *texts, |text| words_of(&splitter, text))
+            .map_err(|error| failed(&error))?;
+        texts.say(Stage::Training);
+        let mut model = BPE::default();
+        trainer.train(&mut model).map_err(|error| failed(&error))?;
+        Ok(model)
+    }
+
+    fn train_word_piece<R>(&self, texts: &mut Texts<'_, R>) -> Result<serde_json::Value>
+    where
+        R: Iterator<Item = Result<String>> + Send,
+    {
+        let model = self.train_merges(texts, Some(assemble::CONTINUATION))?;
+        let mut tokens: Vec<(u32, String)> =
+            model.get_vocab().into_iter().map(|(token, id)| (id, token)).collect();
+        tokens.sort_unstable();
+        let tokens: Vec<String> = tokens.into_iter().map(|(_, token)| token).collect();
+        let unknown = self.unknown().unwrap_or(Special::Unk.default_text());
+        Ok(assemble::word_piece(&tokens, unknown, &self.specials))
+    }
+
+    fn train_unigram<R>(&self, texts: &mut Texts<'_, R>) -> Result<serde_json::Value>
+    where
+        R: Iterator<Item = Result<String>> + Send,
+    {
+        let hint = "ask for more, or use the byte tokenizer";
+        let room = self.room_for(256, "256 bytes", hint)?;
+        let splitter = splitter(&assemble::words())?;
+        let mut counts: HashMap<String, u64> = HashMap::new();
+        loop {
+            let batch: Vec<String> = texts.by_ref().take(64).collect();
+            if batch.is_empty() {
+                break;
+            }
+            let words = batch.par_iter().map(|text| words_of(&splitter, text));
+            for words in
+                words.collect::<tokenizers::Result<Vec<_>>>().map_err(|error| failed(&error))?
+            {
+                for word in words {
+                    *counts.entry(word).or_default() += 1;
+                }
+            }
+        }
+        texts.say(Stage::Training);
+        // The trainer adds the counts up in 32 bits.
+        let total: u64 = counts.values().sum();
+        let scale = total / u64::from(u32::MAX / 2) + 1;
+        let mut words: Vec<(String, u32)> =
+            counts.into_iter().map(|(word, count)| (word, (count / scale).max(1) as u32)).collect();
+        words.sort_unstable();
+        if words.is_empty() {
+            return Ok(serde_json::Value::Null);
+        }
+        let trainer = UnigramTrainer::builder()
+            .vocab_size(room as u32)
+            .show_progress(false)
+            .build()
+            .map_err(|error| Error::Tokenizer(error.to_string()))?;
+        let mut model = Unigram::default();
+        let one_thread = rayon::ThreadPoolBuilder::new()
+            .num_threads(1)
+            .build()
+            .map_err(|error| Error::Tokenizer(error.to_string()))?;
+        one_thread
+            .install(|| trainer.do_train(words, &mut model))
+            .map_err(|error| failed(&error))?;
+        Ok(assemble::unigram(&settle(&model, room), &self.specials))
+    }
+}
+
+/// Gives the pieces of a trained model a definite order and every byte a piece.
+///
+/// Letters that the trainer had dropped come back from a hash table, in any order, with scores
+/// `least`, `least + 1e-4`, …: they all get `least`, as do the letters of bytes that the text
+/// does not have. Then the pieces are sorted by score and spelling.
+fn settle(model: &Unigram, room: usize) -> Vec<(String, f64)> {
+    /// What the trainer adds from one such letter to the next.
+    const STEP: f64 = 0.0001;
+    let mut pieces: Vec<(String, f64)> = model.iter().cloned().collect();
+    let least = pieces.iter().map(|&(_, score)| score).fold(0.0, f64::min);
+    let mut returned = Vec::with_capacity(256);
+    let mut penalty = 0.0;
+    for _ in 0..256 {
+        returned.push((least + penalty).to_bits());
+        penalty += STEP;
+    }
+    let single = |piece: &str| piece.chars().nth(1).is_none();
+    for (piece, score) in &mut pieces {
+        if single(piece) && returned.contains(&score.to_bits()) {
+            *score = least;
+        }
+    }
+    let known: Vec<String> =
+        pieces.iter().map(|(piece, _)| piece.clone()).filter(|piece| single(piece)).collect();
+    let missing = assemble::letters().map(String::from).into_iter();
+    let missing: Vec<_> = missing.filter(|l| !known.contains(l)).map(|l| (l, least)).collect();
+    let order = |a: &(String, f64), b: &(String, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    // Single letters first, so that the cut to size takes longer pieces only.
+    pieces.sort_by(|a, b| single(&b.0).cmp(&single(&a.0)).then_with(|| order(a, b)));
+    pieces.truncate(room - missing.len());
+    pieces.extend(missing);
+    pieces.sort_by(order);
+    pieces
+}
+
+fn splitter(json: &serde_json::Value) -> Result<PreTokenizerWrapper> {
+    serde_json::from_value(json.clone()).map_err(|error| Error::Tokenizer(error.to_string()))
+}
+
+/// The words of a text, in letters of bytes.
+fn words_of(splitter: &PreTokenizerWrapper, text: &str) -> tokenizers::Result<Vec<String>> {
+    let mut pre_tokenized = PreTokenizedString::from(text);
+    splitter.pre_tokenize(&mut pre_tokenized)?;
+    let splits = pre_tokenized.get_splits(OffsetReferential::Original, OffsetType::None);
+    Ok(splits.into_iter().map(|(word, _, _)| word.to_owned()).collect())
+}
+
+/// Texts on their way to a trainer: counted, and stopped at the first failure.
+struct Texts<'a, R> {
+    inner: R,
+    failure: Option<Error>,
+    done: u64,
+    total: Option<u64>,
+    report: Report<'a>,
+}
+
+impl<R> Texts<'_, R> {
+    fn say(&mut self, stage: Stage) {
+        (self.report)(Progress { stage, done: self.done, total: self.total });
+    }
+}
+
+impl<R: Iterator<Item = Result<String>>> Iterator for Texts<'_, R> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        if self.failure.is_some() {
+            return None;
+        }
+        match self.inner.next()? {
+            Ok(text) => {
+                self.done += text.len() as u64;
+                self.say(Stage::Reading);
+                Some(text)
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                None
+            }
+        }
+    }
+}

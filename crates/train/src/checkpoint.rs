@@ -1,0 +1,324 @@
+//! Saved states that survive power cuts and are verified when read.
+//!
+//! `checkpoints/step-000500/` holds the model's files (whatever
+//! [`Task::save_model`](crate::Task::save_model) writes), `optimizer.safetensors` with the moments,
+//! `trainer_state.json` with everything that is not a tensor, and `SHA256SUMS`, which
+//! `sha256sum -c` reads too. `best` and `last` point at one of them.
+//!
+//! A checkpoint is written into a hidden directory, forced to disk file by file, and renamed: one
+//! that has its name is whole, and an error or a power cut while saving leaves the earlier ones
+//! as they were. What happens to files later shows in their checksums.
+
+use crate::early_stopping::Evaluations;
+use crate::error::Error;
+use crate::files::{self, TensorFile};
+use crate::optimizer::Counters;
+use hearken_tensor::Tensor;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::path::{Component, Path, PathBuf};
+
+const STATE: &str = "trainer_state.json";
+const TENSORS: &str = "optimizer.safetensors";
+const SUMS: &str = "SHA256SUMS";
+/// What a directory that is being written begins with.
+const UNFINISHED: &str = ".unfinished-";
+/// Limits for text files, far above what is ever written.
+const MOST_TEXT: u64 = 16 << 20;
+
+/// The version of [`State`]; another one is refused.
+const FORMAT: u32 = 1;
+
+/// Everything that the next step depends on and that is not a tensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Which version of this file.
+    pub format: u32,
+    /// Steps done.
+    pub step: u64,
+    /// The run's seed: with the step, the state of all random numbers.
+    pub seed: u64,
+    /// Which optimiser the tensors belong to.
+    pub optimizer: String,
+    /// Its counters.
+    pub counters: Counters,
+    /// The loss scale and the good steps at it; only for f16.
+    pub loss_scale: Option<(f32, u32)>,
+    /// The best evaluation and how long ago it was.
+    pub evaluations: Evaluations,
+    /// How often the averages were updated, if there are any.
+    pub ema_updates: Option<u64>,
+    /// Steps in a row that were skipped because a gradient was not finite.
+    pub skipped: u32,
+    /// Tokens seen.
+    pub tokens: u64,
+    /// Seconds of training.
+    pub elapsed_seconds: f64,
+    /// SHA-256 of the bits of all weights, in order.
+    pub weights: String,
+}
+
+impl State {
+    /// The version that this code writes.
+    pub const FORMAT: u32 = FORMAT;
+}
+
+/// A checkpoint that was read and found whole.
+pub struct Loaded {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its state.
+    pub state: State,
+    /// The moments, and with averages also the weights.
+    pub tensors: TensorFile,
+}
+
+/// A directory of checkpoints.
+pub struct Checkpoints {
+    directory: PathBuf,
+}
+
+impl Checkpoints {
+    /// Opens the directory, which exists, and removes what a crash has left unfinished.
+    pub fn open(directory: &Path) -> Result<Self, Error> {
+        for entry in fs::read_dir(directory).map_err(Error::io("read", directory))?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// The name of the checkpoint after `step` steps.
+    pub fn name(step: u64) -> String {
+        format!("step-{step:06}")
+    }
+
+    /// Where the checkpoint after `step` steps is or would be.
+    pub fn path(&self, step: u64) -> PathBuf {
+        self.directory.join(Self::name(step))
+    }
+
+    /// The steps of all checkpoints, rising.
+    pub fn steps(&self) -> Result<Vec<u64>, Error> {
+        let entries = fs::read_dir(&self.directory).map_err(Error::io("read", &self.directory))?;
+        let step = |name: &str| name.strip_prefix("step-")?.parse().ok();
+        let mut steps: Vec<u64> = entries
+            .flatten()
+            .filter_map(|entry| step(&entry.file_name().to_string_lossy()))
+            .collect();
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// Saves a checkpoint; `write_model` writes the model's files into the directory it is given.
+    /// When it returns, everything is on disk and `last` points at it.
+    pub fn save(
+        &self,
+        state: &State,
+        tensors: &[(String, Tensor)],
+        write_model: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<PathBuf, Error> {
+        let name = Self::name(state.step);
+        let path = self.directory.join(&name);
+        let unfinished = self.unfinished(&name);
+        let written = Self::write(&unfinished, state, tensors, write_model)
+            .and_then(|()| self.put_in_place(&unfinished, &path))
+            .and_then(|()| files::point(&self.directory.join("last"), &name));
+        if let Err(error) = written {
+            let _ = fs::remove_dir_all(&unfinished);
+            return Err(self.saving_failed(&path, &error));
+        }
+        Ok(path)
+    }
+
+    fn unfinished(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{UNFINISHED}{name}-{}", std::process::id()))
+    }
+
+    fn write(
+        directory: &Path,
+        state: &State,
+        tensors: &[(String, Tensor)],
+        write_model: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let _ = fs::remove_dir_all(directory);
+        fs::create_dir(directory).map_err(Error::io("create", directory))?;
+        write_model(directory)?;
+        files::write_tensors(&directory.join(TENSORS), tensors)?;
+        let text = serde_json::to_string_pretty(state).expect("the state is plain data");
+        let path = directory.join(STATE);
+        fs::write(&path, text + "\n").map_err(Error::io("write", &path))?;
+        let mut sums = String::new();
+        for name in list(directory)? {
+            let path = directory.join(&name);
+            File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(Error::io("write", &path))?;
+            sums += &files::checksum(&path)?;
+            sums += "  ";
+            sums += &name;
+            sums += "\n";
+        }
+        let path = directory.join(SUMS);
+        fs::write(&path, sums)
+            .and_then(|()| File::open(&path)?.sync_all())
+            .map_err(Error::io("write", &path))?;
+        files::sync_directory(directory)
+    }
+
+    fn put_in_place(&self, unfinished: &Path, path: &Path) -> Result<(), Error> {
+        if path.exists() {
+            // Saved before, at a step that is done again after a resume.
+            let old = self.unfinished("replaced");
+            let _ = fs::remove_dir_all(&old);
+            fs::rename(path, &old).map_err(Error::io("replace", path))?;
+            fs::rename(unfinished, path).map_err(Error::io("write", path))?;
+            let _ = fs::remove_dir_all(&old);
+        } else {
+            fs::rename(unfinished, path).map_err(Error::io("write", path))?;
+        }
+        files::sync_directory(&self.directory)
+    }
+
+    fn saving_failed(&self, path: &Path, error: &Error) -> Error {
+        let text = error.to_string();
+        let (reason, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
+        let survivor = match self.steps().ok().and_then(|steps| steps.last().copied()) {
+            Some(step) => format!("{} is whole", self.path(step).display()),
+            None => "no checkpoint was saved before".to_owned(),
+        };
+        let hint = if hint.is_empty() { "make room, then continue with --resume" } else { hint };
+        Error::Save {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+            survivor,
+            hint: hint.to_owned(),
+        }
+    }
+
+    /// Makes `best` point at the checkpoint after `step` steps.
+    pub fn set_best(&self, step: u64) -> Result<(), Error> {
+        files::point(&self.directory.join("best"), &Self::name(step))
+    }
+
+    /// The step that `best` points at.
+    pub fn best(&self) -> Option<u64> {
+        files::pointed(&self.directory.join("best"))?.strip_prefix("step-")?.parse().ok()
+    }
+
+    /// Removes all but the newest `keep` and the best.
+    pub fn prune(&self, keep: usize) -> Result<(), Error> {
+        let best = self.best();
+        let steps = self.steps()?;
+        for &step in &steps[..steps.len().saturating_sub(keep)] {
+            if Some(step) != best {
+                // Renamed first, so that none is ever there in part.
+                let gone = self.unfinished(&Self::name(step));
+                let path = self.path(step);
+                fs::rename(&path, &gone).map_err(Error::io("remove", &path))?;
+                fs::remove_dir_all(&gone).map_err(Error::io("remove", &gone))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest checkpoint that is whole, and what is wrong with those that are newer: these
+    /// are renamed to `damaged-…`. `None` if there are no checkpoints at all.
+    pub fn newest(&self) -> Result<(Option<Loaded>, Vec<Error>), Error> {
+        let mut damaged = Vec::new();
+        for step in self.steps()?.into_iter().rev() {
+            let path = self.path(step);
+            match load(&path) {
+                Ok(loaded) => {
+                    for step in self.steps()?.into_iter().filter(|&newer| newer > step) {
+                        let aside = self.directory.join(format!("damaged-{}", Self::name(step)));
+                        let _ = fs::remove_dir_all(&aside);
+                        let _ = fs::rename(self.path(step), &aside);
+                    }
+                    files::point(&self.directory.join("last"), &Self::name(step))?;
+                    return Ok((Some(loaded), damaged));
+                }
+                Err(error @ (Error::Damaged { .. } | Error::Io { .. })) => damaged.push(error),
+                Err(other) => return Err(other),
+            }
+        }
+        if damaged.is_empty() {
+            return Ok((None, damaged));
+        }
+        let reasons: Vec<String> = damaged.iter().map(ToString::to_string).collect();
+        Err(Error::NoneWhole { path: self.directory.clone(), reasons: reasons.join("; ") })
+    }
+}
+
+/// Reads and verifies one checkpoint.
+pub fn load(path: &Path) -> Result<Loaded, Error> {
+    verify(path)?;
+    let text = files::read_text(&path.join(STATE), MOST_TEXT)?;
+    let state: State = serde_json::from_str(&text)
+        .map_err(|error| Error::damaged(path, format!("{STATE}: {error}")))?;
+    if state.format != FORMAT {
+        return Err(Error::Mismatch {
+            path: path.to_owned(),
+            what: format!("{STATE} has format {}, expected {FORMAT}", state.format),
+            hint: "it was written by another version of hearken".to_owned(),
+        });
+    }
+    let tensors = TensorFile::read(&path.join(TENSORS))?;
+    Ok(Loaded { path: path.to_owned(), state, tensors })
+}
+
+/// Compares every file of a checkpoint with its checksum.
+pub fn verify(path: &Path) -> Result<(), Error> {
+    let sums = match files::read_text(&path.join(SUMS), MOST_TEXT) {
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::damaged(path, format!("{SUMS} is missing")));
+        }
+        other => other?,
+    };
+    let mut missing = vec![STATE, TENSORS];
+    for line in sums.lines() {
+        let Some((sum, name)) = line.split_once("  ") else {
+            return Err(Error::damaged(path, format!("{SUMS} has a line that is none: {line:?}")));
+        };
+        if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(Error::damaged(path, format!("{SUMS} names a file outside: {name:?}")));
+        }
+        let file = path.join(name);
+        if !file.is_file() {
+            return Err(Error::damaged(path, format!("{name} is missing")));
+        }
+        if files::checksum(&file)? != sum {
+            return Err(Error::damaged(path, format!("{name} is not what was written")));
+        }
+        missing.retain(|required| *required != name);
+    }
+    match missing.first() {
+        Some(name) => Err(Error::damaged(path, format!("{SUMS} does not list {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// All files below `directory`, as relative paths with `/`, sorted.
+fn list(directory: &Path) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    let mut pending = vec![PathBuf::new()];
+    while let Some(inner) = pending.pop() {
+        let path = directory.join(&inner);
+        for entry in fs::read_dir(&path).map_err(Error::io("read", &path))? {
+            let entry = entry.map_err(Error::io("read", &path))?;
+            let name = inner.join(entry.file_name());
+            if entry.path().is_dir() {
+                pending.push(name);
+            } else {
+                let parts: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
+                names.push(parts.join("/"));
+            }
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

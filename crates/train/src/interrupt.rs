@@ -1,0 +1,31 @@
+//! Ctrl-C: once to stop after the step with a checkpoint, twice to stop at once.
+
+use crate::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Asks the loop to stop after its step.
+pub type Stop = Arc<AtomicBool>;
+
+/// The exit code of a program ended by Ctrl-C: 128 and the number of the signal.
+pub const EXIT_CODE: i32 = 130;
+
+/// Makes Ctrl-C (and a polite kill) set a flag; the second one ends the program. Can be called
+/// several times and gives the same flag.
+pub fn install() -> Result<Stop, Error> {
+    static STOP: OnceLock<Stop> = OnceLock::new();
+    if let Some(stop) = STOP.get() {
+        return Ok(stop.clone());
+    }
+    let stop = STOP.get_or_init(Stop::default).clone();
+    let flag = stop.clone();
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            eprintln!("\nstopped at once; --resume continues from the last checkpoint");
+            std::process::exit(EXIT_CODE);
+        }
+        eprintln!("\nstopping after this step, with a checkpoint; again to stop at once");
+    })
+    .map_err(|error| Error::config(format!("cannot watch for Ctrl-C: {error}"), "report this"))?;
+    Ok(stop)
+}

@@ -1,0 +1,244 @@
+//! `runs/NAME/`, the directory that a run leaves behind.
+//!
+//! ```text
+//! config.toml         the configuration with all defaults filled in
+//! metrics.jsonl       a line per step
+//! diagnostics.jsonl   looks inside, and warnings
+//! events.out.tf…      the same for TensorBoard
+//! loss.svg, report.html
+//! samples.txt         what the model wrote as it learned
+//! checkpoints/        step-000500/, …, and best, last
+//! lock                held while a process trains here
+//! ```
+
+use crate::error::Error;
+use crate::files;
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a configuration; none written by a person comes near.
+const MOST_CONFIG: u64 = 16 << 20;
+
+/// An open run directory. While it lives, no other process can open it.
+pub struct RunDirectory {
+    path: PathBuf,
+    /// Was it there before?
+    resumed: bool,
+    /// The lock goes with the process, however it ends.
+    _lock: File,
+}
+
+impl RunDirectory {
+    /// Makes a new run directory at `path`, which must not hold a run yet.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        if Self::holds_run(path) {
+            return Err(Error::Exists { path: path.to_owned() });
+        }
+        fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
+        Self::lock(path, false)
+    }
+
+    /// Opens a run directory to continue it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        if !Self::holds_run(path) {
+            return Err(Error::NothingToResume { path: path.to_owned() });
+        }
+        fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
+        Self::lock(path, true)
+    }
+
+    /// Has a run begun in `path`?
+    pub fn holds_run(path: &Path) -> bool {
+        path.join("config.toml").exists() || path.join("metrics.jsonl").exists()
+    }
+
+    /// The configuration that the run at `path` was started with.
+    pub fn read_config(path: &Path) -> Result<String, Error> {
+        if !Self::holds_run(path) {
+            return Err(Error::NothingToResume { path: path.to_owned() });
+        }
+        files::read_text(&path.join("config.toml"), MOST_CONFIG)
+    }
+
+    fn lock(path: &Path, resumed: bool) -> Result<Self, Error> {
+        let name = path.join("lock");
+        let mut lock = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&name)
+            .map_err(Error::io("open", &name))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                let _ = lock.take(100).read_to_string(&mut owner);
+                let owner = if owner.is_empty() { "process unknown" } else { owner.trim() };
+                return Err(Error::InUse { path: path.to_owned(), owner: owner.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &name)(error)),
+        }
+        // For people and for the message above; the lock itself is the system's.
+        lock.set_len(0)
+            .and_then(|()| lock.rewind())
+            .and_then(|()| writeln!(lock, "process {}", std::process::id()))
+            .map_err(Error::io("write", &name))?;
+        Ok(Self { path: path.to_owned(), resumed, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Is an earlier run continued?
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Where checkpoints are.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Replaces one of its files by one that can be made again.
+    pub fn replace(&self, name: &str, content: &str) -> Result<(), Error> {
+        files::replace(&self.file(name), content.as_bytes())
+    }
+
+    /// Replaces one of its files and forces it to disk.
+    pub fn write(&self, name: &str, content: &str) -> Result<(), Error> {
+        files::write_atomically(&self.file(name), content.as_bytes())
+    }
+}
+
+/// `samples.txt`: what the model wrote, each under a line that says when.
+pub struct Samples {
+    path: PathBuf,
+    samples: Vec<(u64, String)>,
+}
+
+impl Samples {
+    /// Reads what is there and keeps what was written up to `step`.
+    pub fn open(path: &Path, step: u64) -> Result<Self, Error> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(Error::io("read", path)(error)),
+        };
+        let mut samples: Vec<(u64, String)> = Vec::new();
+        for line in text.lines() {
+            if let Some(step) = step_of_heading(line) {
+                samples.push((step, String::new()));
+            } else if let Some((_, sample)) = samples.last_mut() {
+                // A heading inside a sample is indented by one space when written.
+                let line = if is_escaped(line) { &line[1..] } else { line };
+                sample.push_str(line);
+                sample.push('\n');
+            }
+        }
+        samples.retain(|(at, _)| *at <= step);
+        for (_, sample) in &mut samples {
+            sample.truncate(sample.trim_end_matches('\n').len());
+        }
+        let samples = Self { path: path.to_owned(), samples };
+        samples.write()?;
+        Ok(samples)
+    }
+
+    /// Adds a sample.
+    pub fn push(&mut self, step: u64, sample: &str) -> Result<(), Error> {
+        self.samples.push((step, sample.trim_end_matches('\n').to_owned()));
+        self.write()
+    }
+
+    /// Forces all samples to disk.
+    pub fn sync(&self) -> Result<(), Error> {
+        let file = File::open(&self.path).and_then(|file| file.sync_all());
+        file.map_err(Error::io("write", &self.path))
+    }
+
+    /// All samples so far, with their steps.
+    pub fn all(&self) -> &[(u64, String)] {
+        &self.samples
+    }
+
+    fn write(&self) -> Result<(), Error> {
+        let mut text = String::new();
+        for (step, sample) in &self.samples {
+            text.push_str(&heading(*step));
+            for line in sample.lines() {
+                if step_of_heading(line).is_some() || is_escaped(line) {
+                    text.push(' ');
+                }
+                text.push_str(line);
+                text.push('\n');
+            }
+            text.push('\n');
+        }
+        files::replace(&self.path, text.as_bytes())
+    }
+}
+
+fn heading(step: u64) -> String {
+    format!("=== step {step} ===\n")
+}
+
+fn step_of_heading(line: &str) -> Option<u64> {
+    line.strip_prefix("=== step ")?.strip_suffix(" ===")?.parse().ok()
+}
+
+fn is_escaped(line: &str) -> bool {
+    line.starts_with(' ') && step_of_heading(line.trim_start_matches(' ')).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_used_by_one_run_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runs/a");
+        let first = RunDirectory::create(&path).unwrap();
+        first.write("config.toml", "x = 1\n").unwrap();
+        let Err(error) = RunDirectory::open(&path) else { panic!("opened twice") };
+        let text = error.to_string();
+        let me = format!("in use by another run (process {})", std::process::id());
+        assert!(text.contains(&me) && text.contains("hint: "), "{text}");
+        drop(first);
+        assert_eq!(RunDirectory::read_config(&path).unwrap(), "x = 1\n");
+        RunDirectory::open(&path).unwrap();
+    }
+
+    #[test]
+    fn runs_are_not_overwritten_and_not_made_up() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(RunDirectory::open(dir.path()), Err(Error::NothingToResume { .. })));
+        let run = RunDirectory::create(dir.path()).unwrap();
+        run.write("config.toml", "").unwrap();
+        drop(run);
+        assert!(matches!(RunDirectory::create(dir.path()), Err(Error::Exists { .. })));
+    }
+
+    #[test]
+    fn samples_are_cut_back_and_may_look_like_headings() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("samples.txt");
+        let mut samples = Samples::open(&path, 0).unwrap();
+        let odd = "one\n\n=== step 7 ===\n  === step 8 ===\n two";
+        samples.push(100, odd).unwrap();
+        samples.push(200, "later").unwrap();
+        let back = Samples::open(&path, 200).unwrap();
+        assert_eq!(back.all(), [(100, odd.to_owned()), (200, "later".to_owned())]);
+        assert_eq!(Samples::open(&path, 150).unwrap().all().len(), 1);
+        assert!(!fs::read_to_string(&path).unwrap().contains("later"));
+    }
+}

@@ -1,0 +1,221 @@
+//! The loop: it learns, it stops when it should, it says what is wrong.
+
+mod common;
+
+use common::{Network, bits, config, setup, untimed};
+use hearken_train::early_stopping::EarlyStoppingConfig;
+use hearken_train::ema::EmaConfig;
+use hearken_train::files::TensorFile;
+use hearken_train::{
+    DecayRule, Error, OptimizerConfig, Outcome, Precision, RunDirectory, ScheduleConfig, Summary,
+    Task, TrainConfig, train,
+};
+use std::fs;
+use std::path::Path;
+
+fn run(network: &mut Network, config: &TrainConfig, path: &Path) -> Summary {
+    train(network, config, setup(path)).unwrap()
+}
+
+fn long() -> TrainConfig {
+    TrainConfig {
+        steps: 600,
+        evaluate_every: 100,
+        checkpoint_every: 200,
+        sample_every: 200,
+        observe_every: 20,
+        ..config()
+    }
+}
+
+#[test]
+fn every_optimiser_learns() {
+    let adamw = OptimizerConfig::default();
+    let muon: OptimizerConfig = serde_json::from_str(r#"{"kind": "muon"}"#).unwrap();
+    let lion: OptimizerConfig = serde_json::from_str(r#"{"kind": "lion"}"#).unwrap();
+    let adam: OptimizerConfig = serde_json::from_str(r#"{"kind": "adam", "l2": 1e-4}"#).unwrap();
+    let sgd: OptimizerConfig = serde_json::from_str(r#"{"kind": "sgd"}"#).unwrap();
+    let momentum: OptimizerConfig =
+        serde_json::from_str(r#"{"kind": "sgd", "momentum": 0.9}"#).unwrap();
+    let first = Network::new().evaluate(&mut |_| {}).unwrap().unwrap().loss;
+    for (optimizer, lr) in
+        [(adamw, 0.02), (muon, 0.02), (lion, 3e-3), (adam, 0.02), (sgd, 0.02), (momentum, 2e-3)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let config = TrainConfig { optimizer, lr, ..long() };
+        let summary = run(&mut Network::new(), &config, dir.path());
+        let last = summary.val_loss.unwrap();
+        assert!(last < 0.2 * first, "{optimizer:?}: from {first} to {last}");
+    }
+}
+
+#[test]
+fn sixteen_bits_learn_as_well() {
+    let full = run(&mut Network::new(), &long(), tempfile::tempdir().unwrap().path());
+    for precision in [Precision::Bf16, Precision::F16] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = TrainConfig { precision, ..long() };
+        let summary = run(&mut Network::new(), &config, dir.path());
+        let (full, half) = (full.val_loss.unwrap(), summary.val_loss.unwrap());
+        // The loss is a small difference of rounded numbers: 8 bits of precision show in it.
+        assert!(half < full + 0.1, "{precision:?}: {half} against {full}");
+    }
+}
+
+#[test]
+fn a_run_leaves_all_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut network = Network::new();
+    let summary = run(&mut network, &config(), dir.path());
+    assert_eq!((summary.outcome, summary.step, summary.tokens), (Outcome::Finished, 40, 480));
+    for name in ["config.toml", "loss.svg", "report.html", "samples.txt", "diagnostics.jsonl"] {
+        assert!(fs::metadata(dir.path().join(name)).unwrap().len() > 0, "{name}");
+    }
+    let rows = untimed(&dir.path().join("metrics.jsonl"));
+    assert_eq!(rows.len(), 40);
+    let steps: Vec<u64> = rows.iter().map(|row| row["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, (1..=40).collect::<Vec<_>>());
+    let evaluated = |row: &&serde_json::Value| !row["val_loss"].is_null();
+    let at: Vec<_> = rows.iter().filter(evaluated).map(|row| row["step"].clone()).collect();
+    assert_eq!(at, [7, 14, 21, 28, 35, 40]);
+    let report = fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert!(report.contains("&lt;b&gt;") && report.contains("Attention entropy per layer"));
+    // `last` is the model that training ended with, and `best` the one of the lowest loss.
+    let last = dir.path().join("checkpoints/last/model.safetensors");
+    let file = TensorFile::read(&last).unwrap();
+    for p in network.parameters() {
+        let saved = file.tensors().unwrap().get(p.name(), p.shape()).unwrap();
+        assert_eq!(saved.data(), p.value().data());
+    }
+    let best = fs::read_link(dir.path().join("checkpoints/best")).unwrap();
+    assert_eq!(best.to_string_lossy(), format!("step-{:06}", summary.best.unwrap().step));
+}
+
+#[test]
+fn only_the_newest_and_the_best_checkpoints_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { keep: 2, checkpoint_every: 1, evaluate_every: 0, ..config() };
+    run(&mut Network::new(), &config, dir.path());
+    let entries = fs::read_dir(dir.path().join("checkpoints")).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["best", "last", "step-000039", "step-000040"]);
+}
+
+/// The gradient of the mean over 12 rows is a sum over rows; in three or four parts it is the same
+/// sum in another order.
+#[test]
+fn accumulating_four_times_three_is_a_batch_of_twelve() {
+    let weights = |accumulate| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut network = Network::new();
+        let optimizer =
+            OptimizerConfig::Sgd { momentum: 0.9, nesterov: false, averaged: false, l2: 0.0 };
+        let config = TrainConfig { accumulate, optimizer, lr: 1e-3, ..config() };
+        run(&mut network, &config, dir.path());
+        let values: Vec<f32> =
+            network.parameters.iter().flat_map(|p| p.value().data().to_vec()).collect();
+        values
+    };
+    let whole = weights(1);
+    for parts in [2, 3, 4, 12] {
+        for (a, b) in whole.iter().zip(weights(parts)) {
+            // 40 steps of a few roundings each of numbers below 1 (6e-8), mostly cancelling.
+            assert!((a - b).abs() < 1e-6, "{parts} parts: {b}, not {a}");
+        }
+    }
+}
+
+#[test]
+fn averages_are_judged_and_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut network = Network::new();
+    let config = TrainConfig { ema: Some(EmaConfig { decay: 0.95 }), ..config() };
+    let summary = run(&mut network, &config, dir.path());
+    let own = network.evaluate(&mut |_| {}).unwrap().unwrap().loss;
+    let mut averaged = Network::new();
+    averaged.load_model(&dir.path().join("checkpoints/last")).unwrap();
+    assert_ne!(bits(&averaged), bits(&network));
+    let loss = averaged.evaluate(&mut |_| {}).unwrap().unwrap().loss;
+    assert_eq!(Some(loss), summary.val_loss);
+    assert_ne!(loss, own);
+}
+
+#[test]
+fn early_stopping_stops_and_stays_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    // With a rate of 0 nothing improves after the first evaluation.
+    let config = TrainConfig {
+        lr: 0.0,
+        early_stopping: Some(EarlyStoppingConfig { patience: 2, least_improvement: 0.0 }),
+        ..config()
+    };
+    for _ in 0..2 {
+        let summary = run(&mut Network::new(), &config, dir.path());
+        assert_eq!((summary.outcome, summary.step), (Outcome::StoppedEarly, 21));
+        assert_eq!(summary.best.unwrap().step, 7);
+    }
+}
+
+#[test]
+fn decay_touches_its_group_only() {
+    for (decay, vector_decays) in [(DecayRule::Hidden, false), (DecayRule::All, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut network = Network::new();
+        network.parameters[1].set_value(hearken_tensor::Tensor::full([16], 1.0));
+        // Without noise from gradients: clipped to next to nothing.
+        let optimizer =
+            OptimizerConfig::Sgd { momentum: 0.0, nesterov: false, averaged: false, l2: 0.5 };
+        let schedule = ScheduleConfig::Constant { warmup: 0 };
+        let config =
+            TrainConfig { optimizer, schedule, decay, lr: 0.1, clip: 1e-12, steps: 1, ..config() };
+        let matrix = network.parameters[0].value().data()[0];
+        run(&mut network, &config, dir.path());
+        assert_eq!(network.parameters[0].value().data()[0], matrix * 0.95);
+        let bias = network.parameters[1].value().data()[0];
+        assert_eq!(bias, if vector_decays { 0.95 } else { 1.0 });
+    }
+}
+
+#[test]
+fn a_nan_skips_steps_and_then_ends_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut network = Network::new();
+    network.nan_from = 12;
+    let error = train(&mut network, &config(), setup(dir.path())).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Diverged { .. }), "{text}");
+    assert!(text.contains("hint: lower train.lr (now 1.0e-2)"), "{text}");
+    assert!(network.parameters.iter().all(|p| p.value().data().iter().all(|x| x.is_finite())));
+    let rows = untimed(&dir.path().join("metrics.jsonl"));
+    assert!(rows.last().unwrap()["train_loss"].is_null());
+    assert!(dir.path().join("report.html").exists());
+    let log = fs::read_to_string(dir.path().join("diagnostics.jsonl")).unwrap();
+    assert!(log.contains("\"about\":\"not-finite\"") && log.contains("the loss is NaN"), "{log}");
+}
+
+#[test]
+fn a_spike_is_written_down_and_a_healthy_run_has_no_warnings() {
+    let warnings = |spike_at| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut network = Network { spike_at, ..Network::new() };
+        run(&mut network, &long(), dir.path());
+        let entries = untimed(&dir.path().join("diagnostics.jsonl"));
+        entries.into_iter().filter(|entry| entry["kind"] == "warning").collect::<Vec<_>>()
+    };
+    assert_eq!(warnings(u64::MAX), [] as [serde_json::Value; 0]);
+    let seen = warnings(300);
+    let about: Vec<_> = seen.iter().map(|warning| warning["about"].as_str().unwrap()).collect();
+    assert_eq!(about, ["gradient-exploded", "loss-spike"]);
+    assert_eq!((&seen[0]["step"], &seen[1]["step"]), (&301.into(), &302.into()));
+}
+
+#[test]
+fn a_run_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = setup(dir.path());
+    first.run.write("config.toml", "").unwrap();
+    let Err(error) = RunDirectory::open(dir.path()) else { panic!("used twice") };
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+}
