@@ -49,10 +49,7 @@ fn trainings() -> Vec<(&'static str, Training)> {
     let unknown = vec![SpecialText::from(Special::Unk), SpecialText::from(Special::Eos)];
     vec![
         ("ours-character", Training { specials: unknown, ..Training::new(Kind::Character) }),
-        (
-            "ours-character-fallback",
-            Training { byte_fallback: true, ..with(Kind::Character, 400) },
-        ),
+        ("ours-character-fallback", Training { byte_fallback: true, ..with(Kind::Character, 400) }),
         ("ours-byte", Training::new(Kind::Byte)),
         ("ours-bpe", with(Kind::Bpe, 500)),
         ("ours-wordpiece", with(Kind::WordPiece, 700)),

@@ -24,11 +24,13 @@
 //! The binary `hearken` is built from this library; `hearken doctor` proves every operation on
 //! the machine it runs on.
 
+pub use hearken_data as data;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
 pub use hearken_nn as nn;
 pub use hearken_tensor as tensor;
+pub use hearken_train as train;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

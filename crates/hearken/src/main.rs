@@ -5,6 +5,7 @@
 mod commands;
 mod failure;
 mod machine;
+mod run_config;
 mod terminal;
 
 use clap::{Parser, Subcommand};
@@ -39,6 +40,7 @@ Examples:
 enum Command {
     Bench(commands::bench::Arguments),
     Doctor(commands::doctor::Arguments),
+    Train(commands::train::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Train(arguments) => commands::train::run(&arguments),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

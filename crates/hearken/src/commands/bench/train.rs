@@ -6,8 +6,6 @@ use crate::commands::bench::profile_svg;
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use crate::terminal::Progress;
-use hearken::kernels::elementwise;
-use hearken::kernels::optimizer::{Adam, Decay, adam_step};
 use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::decoder::Decoder;
 use hearken::nn::layers::{Noise, Pass};
@@ -15,7 +13,9 @@ use hearken::nn::plan::{Plan, Training};
 use hearken::nn::{parse, presets};
 use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::rng::Rng;
-use hearken::tensor::{Param, Tensor, profile};
+use hearken::tensor::{Param, profile};
+use hearken::train::norms::{clip_factor, gradient_squares};
+use hearken::train::{DecayRule, Optimizer, OptimizerConfig, Role};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -256,11 +256,12 @@ fn read(name: &str) -> Result<(DecoderConfig, Bench), Failure> {
 /// A model with its optimiser and one batch of random tokens.
 struct Step {
     model: Decoder,
-    parameters: Vec<(Param, Tensor, Tensor)>,
+    parameters: Vec<Param>,
+    optimizer: Optimizer,
     ids: Vec<u32>,
     targets: Vec<u32>,
     batch: usize,
-    step: u32,
+    step: u64,
 }
 
 impl Step {
@@ -270,44 +271,25 @@ impl Step {
         let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
         let (ids, targets) = (draw(), draw());
         let model = Decoder::new(config, 1);
-        let state = |p: Param| (Tensor::zeros(p.shape()), Tensor::zeros(p.shape()), p);
-        let parameters = model.parameters().into_iter().map(state).map(|(m, v, p)| (p, m, v));
-        Self { parameters: parameters.collect(), model, ids, targets, batch, step: 0 }
+        let parameters = model.parameters();
+        let roles = parameters.iter().map(|p| (p.clone(), Role::of(p.name(), p.shape().dims())));
+        let optimizer = Optimizer::new(OptimizerConfig::default(), DecayRule::default(), roles);
+        Self { model, parameters, optimizer, ids, targets, batch, step: 0 }
     }
 
     /// One step; gives its loss.
     fn run(&mut self) -> f32 {
         self.step += 1;
-        let pass = Pass::train(Noise { seed: 1, step: u64::from(self.step) });
+        let pass = Pass::train(Noise { seed: 1, step: self.step });
         let loss = self.model.loss(&self.ids, &self.targets, self.batch, &pass, Options::default());
         loss.backward();
         let value = loss.value().item();
         drop(loss);
         profile::mark("(free)");
-        let squares: f64 = self
-            .parameters
-            .iter()
-            .filter_map(|(p, ..)| p.gradient())
-            .map(|g| elementwise::sum_of_squares(g.data()))
-            .sum();
+        let norm = gradient_squares(&self.parameters, 1.0).iter().sum::<f64>().sqrt();
         profile::mark("(gradient norm)");
-        let clip = (1.0 / squares.sqrt()).min(1.0) as f32;
-        for (parameter, mean, square) in &mut self.parameters {
-            let decayed = parameter.shape().rank() > 1;
-            let adam = Adam {
-                learning_rate: 1e-3,
-                beta1: 0.9,
-                beta2: 0.99,
-                epsilon: 1e-8,
-                weight_decay: if decayed { 0.1 } else { 0.0 },
-                decay: Decay::Decoupled,
-                step: self.step,
-            };
-            parameter.update(|value, gradient| {
-                adam_step(adam, clip, gradient, value, mean.data_mut(), square.data_mut());
-            });
-            parameter.set_gradient(None);
-        }
+        self.optimizer.step(1e-3, clip_factor(norm, 1.0) as f32);
+        self.optimizer.zero_gradients();
         profile::mark("(AdamW)");
         value
     }
