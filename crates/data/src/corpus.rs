@@ -16,7 +16,7 @@ mod source;
 mod tests;
 
 pub use ids::Ids;
-pub use source::{Chunk, Chunks, Source};
+pub use source::{Chunk, Chunks, Source, chunks_of};
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};

@@ -108,7 +108,10 @@ pub enum Error {
         offset: usize,
     },
     /// An id outside the vocabulary.
-    #[error("token id {id} is not in the vocabulary of {vocabulary} ids")]
+    #[error(
+        "token id {id} is not in the vocabulary of {vocabulary} ids\n\
+         hint: use the tokenizer that the ids were made with"
+    )]
     UnknownId {
         /// The id.
         id: u32,

@@ -12,7 +12,7 @@
 //! # The floor
 //! A story is made by a process of choices with known probabilities (see `grammar.rs`).
 //!
-//! 1. The entropy of a story's choices, E[−ln p], is a finite sum by the chain rule: over the
+//! 1. The entropy of a story's choices, E\[−ln p\], is a finite sum by the chain rule: over the
 //!    places where a choice is made, the probability of getting there times the entropy of the
 //!    choice given what it depends on. The expected length is a sum by linearity. Neither is
 //!    estimated.
@@ -21,7 +21,7 @@
 //!    the probability that the generator computed.)
 //! 3. Stories are independent and each ends in a line end, which occurs nowhere else. Over n
 //!    stories the nats per character are Σ −ln p / Σ length, which tends to
-//!    **E[−ln p] / E[length]** (renewal–reward), and no model that predicts the next character
+//!    **E\[−ln p\] / E\[length\]** (renewal–reward), and no model that predicts the next character
 //!    can do better on average: the cross-entropy is the entropy plus a divergence ≥ 0.
 //!
 //! # Windows
@@ -54,9 +54,9 @@ use std::collections::BTreeSet;
 /// What no model can beat, exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Floor {
-    /// E[−ln p] of a story.
+    /// E\[−ln p\] of a story.
     pub nats_per_story: f64,
-    /// E[length] of a story, its line end included.
+    /// E\[length\] of a story, its line end included.
     pub characters_per_story: f64,
 }
 

@@ -1,5 +1,6 @@
 //! Hearken as a library: one name for what its crates offer.
 //!
+//! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
 //! - [`infer`]: text from a model, token by token.
 //! - [`formats`]: model directories and the files in them.
 //! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.

@@ -34,12 +34,14 @@ Environment:
 Examples:
   hearken doctor                     prove every operation on this machine
   hearken doctor --op linear         prove one
-  hearken bench gemm                 time matrix products";
+  hearken bench gemm                 time matrix products
+  hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
 enum Command {
     Bench(commands::bench::Arguments),
     Doctor(commands::doctor::Arguments),
+    Tokenizer(commands::tokenizer::Arguments),
     Train(commands::train::Arguments),
 }
 
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),
     });
     match result {

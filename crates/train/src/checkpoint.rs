@@ -181,9 +181,25 @@ impl Checkpoints {
         files::sync_directory(&self.directory)
     }
 
+    /// An error of a file, with the checkpoint that training can be continued from.
+    pub fn survivors(&self, error: Error) -> Error {
+        match &error {
+            Error::Io { path, source, .. } => {
+                let hint = error.to_string();
+                let hint = hint.split_once("\nhint: ").map_or("", |(_, hint)| hint);
+                self.failed(path, &source.to_string(), hint)
+            }
+            _ => error,
+        }
+    }
+
     fn saving_failed(&self, path: &Path, error: &Error) -> Error {
         let text = error.to_string();
         let (reason, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
+        self.failed(path, reason, hint)
+    }
+
+    fn failed(&self, path: &Path, reason: &str, hint: &str) -> Error {
         let survivor = match self.steps().ok().and_then(|steps| steps.last().copied()) {
             Some(step) => format!("{} is whole", self.path(step).display()),
             None => "no checkpoint was saved before".to_owned(),

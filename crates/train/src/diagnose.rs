@@ -53,7 +53,9 @@ const SPIKE_DEVIATIONS: f64 = 6.0;
 /// The deviation of a normal distribution, in units of its median absolute deviation.
 const DEVIATION_PER_MAD: f64 = 1.4826;
 /// Losses in a row that far up: one alone is a batch unlike the others and passes.
-const SPIKE_LENGTH: u32 = 2;
+const SPIKE_LENGTH: u32 = 3;
+/// Times as far above the median as the highest of the window.
+const SPIKE_ABOVE_HIGHEST: f64 = 1.5;
 /// A spike is also at least this share of the loss, however still it was before.
 const LEAST_SPIKE: f64 = 0.1;
 /// Times the median that make an explosion.
@@ -71,6 +73,8 @@ const COLLAPSED: f64 = 0.02;
 /// Evaluations in a row above the best that are overfitting, and by which share.
 const RISES: u32 = 3;
 const LEAST_RISE: f64 = 0.01;
+/// Steps skipped in a row for f16 before it is more than the search for a loss scale.
+const SEARCH: u32 = 8;
 /// Steps that a kind of warning is silent for, the first time.
 const SILENCE: u64 = 100;
 
@@ -81,6 +85,8 @@ pub struct Watch {
     norms: VecDeque<f64>,
     /// Losses in a row that were far up.
     far_up: u32,
+    /// Steps in a row without finite gradients.
+    skipped: u32,
     /// When a kind may speak again, and for how long it is silent then.
     silent: HashMap<Kind, (u64, u64)>,
     vanished_before: bool,
@@ -108,6 +114,7 @@ impl Watch {
             losses: VecDeque::new(),
             norms: VecDeque::new(),
             far_up: 0,
+            skipped: 0,
             silent: HashMap::new(),
             vanished_before: false,
             best_val_loss: f64::INFINITY,
@@ -158,12 +165,21 @@ impl Watch {
         layers: Option<&LayerFacts<'_>>,
     ) -> Vec<Warning> {
         if !(loss.is_finite() && gradient_norm.is_finite()) {
+            self.skipped += 1;
+            let searching = self.config.precision == Precision::F16 && self.skipped < SEARCH;
+            if searching && loss.is_finite() {
+                return Vec::new();
+            }
             let warning = self.not_finite(step, loss, gradient_norm, layers);
             return self.unless_silent(step, warning).into_iter().collect();
         }
+        self.skipped = 0;
         let spike = self.spike(step, loss);
         let explosion = self.explosion(step, gradient_norm, layers);
-        remember(&mut self.losses, loss);
+        // The first ones far up may be a spike's beginning: they must not hide the rest of it.
+        if !(1..SPIKE_LENGTH).contains(&self.far_up) {
+            remember(&mut self.losses, loss);
+        }
         remember(&mut self.norms, gradient_norm);
         [spike, explosion]
             .into_iter()
@@ -190,9 +206,9 @@ impl Watch {
         };
         let before = self.losses.back().map_or(String::new(), |l| format!(" (it was {l:.4})"));
         let hint = match self.config.precision {
-            Precision::F16 => "a few at the start are normal with f16, while the loss scale is \
-                               found; if it goes on, set train.precision = \"bf16\""
-                .to_owned(),
+            Precision::F16 if loss.is_finite() => {
+                "f16 overflows at any loss scale: set train.precision = \"bf16\"".to_owned()
+            }
             _ if self.config.clip == 0.0 => {
                 "set train.clip = 1.0, and lower train.lr if that is not enough".to_owned()
             }
@@ -210,7 +226,11 @@ impl Watch {
         let middle = median(&self.losses)?;
         let distances = self.losses.iter().map(|loss| (loss - middle).abs()).collect();
         let deviation = DEVIATION_PER_MAD * median(&distances)?;
-        let most = (SPIKE_DEVIATIONS * deviation).max(LEAST_SPIKE * middle.abs());
+        // Noise with long tails shows in how far up the highest was.
+        let highest = self.losses.iter().copied().fold(middle, f64::max) - middle;
+        let most = (SPIKE_DEVIATIONS * deviation)
+            .max(LEAST_SPIKE * middle.abs())
+            .max(SPIKE_ABOVE_HIGHEST * highest);
         self.far_up = if loss - middle > most { self.far_up + 1 } else { 0 };
         (self.far_up >= SPIKE_LENGTH).then(|| Warning {
             kind: Kind::LossSpike,

@@ -133,7 +133,7 @@ fn hint_for(error: &std::io::Error) -> &'static str {
         NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull,
     };
     match error.kind() {
-        StorageFull => "\nhint: free some space, or choose another --out",
+        StorageFull => "\nhint: free some space, then continue with --resume",
         PermissionDenied | ReadOnlyFilesystem | NotADirectory => {
             "\nhint: choose an --out that you may write to"
         }
@@ -151,6 +151,6 @@ mod tests {
         let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let text = Error::io("write", Path::new("runs/a"))(source).to_string();
         assert!(text.starts_with("cannot write runs/a: "), "{text}");
-        assert!(text.ends_with("hint: free some space, or choose another --out"), "{text}");
+        assert!(text.ends_with("hint: free some space, then continue with --resume"), "{text}");
     }
 }

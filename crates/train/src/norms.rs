@@ -1,7 +1,7 @@
 //! Norms of gradients, weights and updates, in a fixed order of additions.
 
 use hearken_kernels::elementwise::{axpy, sum_of_squares};
-use hearken_tensor::{Param, Tensor};
+use hearken_tensor::Param;
 use std::collections::HashMap;
 
 /// The layer that a parameter belongs to: its name up to the first number (`layers.3`), or
@@ -84,22 +84,24 @@ pub fn clip_factor(norm: f64, most: f64) -> f64 {
     if most > 0.0 && norm > most { most / norm } else { 1.0 }
 }
 
-/// ‖new − old‖² and ‖old‖² of every parameter.
-pub fn update_squares(old: &[Tensor], parameters: &[Param]) -> (Vec<f64>, Vec<f64>) {
-    let update = |(old, parameter): (&Tensor, &Param)| {
-        let mut difference = parameter.value();
-        axpy(difference.data_mut(), -1.0, old.data());
-        sum_of_squares(difference.data())
-    };
-    (
-        old.iter().zip(parameters).map(update).collect(),
-        old.iter().map(|old| sum_of_squares(old.data())).collect(),
-    )
+/// ‖new − old‖², without a third tensor.
+pub fn difference_square(new: &[f32], old: &[f32]) -> f64 {
+    assert_eq!(new.len(), old.len(), "{} numbers before, {} after", old.len(), new.len());
+    let mut difference = [0.0; 4096]; // 16 KiB, half of a first-level cache
+    let mut sum = 0.0;
+    for (new, old) in new.chunks(difference.len()).zip(old.chunks(difference.len())) {
+        let difference = &mut difference[..new.len()];
+        difference.copy_from_slice(new);
+        axpy(difference, -1.0, old);
+        sum += sum_of_squares(difference);
+    }
+    sum
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hearken_tensor::Tensor;
 
     #[test]
     fn gradients_that_are_not_finite_show_in_the_norm() {
@@ -122,6 +124,15 @@ mod tests {
             assert_eq!(layer_of(name), layer);
         }
         assert!(is_numbered("layers.0") && !is_numbered("transformer.wte"));
+    }
+
+    #[test]
+    fn differences_of_any_length() {
+        for len in [0, 1, 4095, 4096, 4097, 10_000] {
+            let new: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            let old: Vec<f32> = (0..len).map(|i| i as f32 + 0.5).collect();
+            assert_eq!(difference_square(&new, &old), 0.25 * len as f64);
+        }
     }
 
     #[test]

@@ -126,13 +126,18 @@ impl Chart {
             (low, high) = (low - room, high + room);
         }
         let room = 0.05 * (high - low);
-        // A quantity that is never negative does not get an axis that is.
-        let low = if low >= 0.0 && !self.logarithmic { (low - room).max(0.0) } else { low - room };
+        let low = if !self.levels.is_empty() {
+            low - 2.0 * room // for the writing below a level
+        } else if low >= 0.0 && !self.logarithmic {
+            (low - room).max(0.0) // what is never negative does not get an axis that is
+        } else {
+            low - room
+        };
         let (width, height) = self.size;
         Frame {
             left: 70.0,
             right: width - 22.0,
-            top: 62.0,
+            top: if self.has_legend() { 62.0 } else { 44.0 },
             bottom: height - 52.0,
             x: (0.0, x_most),
             y: (low, high + room),
@@ -183,7 +188,15 @@ impl Chart {
         );
     }
 
+    /// A single curve that is called like the chart needs none.
+    fn has_legend(&self) -> bool {
+        self.series.len() > 1 || self.series.iter().any(|s| s.name != self.title)
+    }
+
     fn legend(&self, out: &mut String) {
+        if !self.has_legend() {
+            return;
+        }
         let mut x = 18.0;
         for series in &self.series {
             let _ = writeln!(
@@ -329,9 +342,8 @@ fn level_line(out: &mut String, frame: &Frame, level: &Level) {
         "<line x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{FLOOR}\" \
          stroke-width=\"1.6\" stroke-dasharray=\"6 4\"/>"
     );
-    // Below the line, where no curve goes; above if there is no room.
-    let beneath = if frame.bottom - y > 20.0 { y + 15.0 } else { y - 6.0 };
-    text(out, left + 8.0, beneath, "start", FLOOR, 12.0, &level.name);
+    // Below the line, where no curve goes.
+    text(out, right - 4.0, y + 15.0, "end", FLOOR, 12.0, &level.name);
 }
 
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, color: &str, size: f64, what: &str) {
@@ -352,7 +364,7 @@ fn nice_step(range: f64, count: f64) -> f64 {
 }
 
 /// 12345 → 12,345
-fn thousands(x: f64) -> String {
+pub(crate) fn thousands(x: f64) -> String {
     let digits = format!("{x:.0}");
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {

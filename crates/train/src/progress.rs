@@ -58,6 +58,8 @@ pub struct Progress {
     shown: Option<Instant>,
     /// Is there a line to be renewed?
     line: bool,
+    /// Does it say what goes on between two steps?
+    passing: bool,
 }
 
 impl Progress {
@@ -68,7 +70,7 @@ impl Progress {
 
     /// Tells `out`.
     pub fn to(mode: Mode, out: Box<dyn Write + Send>) -> Self {
-        Self { mode, out, shown: None, line: false }
+        Self { mode, out, shown: None, line: false, passing: false }
     }
 
     /// Shows `now` if it is time.
@@ -93,7 +95,7 @@ impl Progress {
                 let text = line(now, columns());
                 let _ = write!(self.out, "\r{text}\x1b[K"); // the rest of the old line is erased
                 let _ = self.out.flush();
-                self.line = true;
+                (self.line, self.passing) = (true, false);
             }
             Mode::Plain => {
                 let _ = writeln!(self.out, "{}", line(now, usize::MAX));
@@ -107,7 +109,7 @@ impl Progress {
             let text: String = text.chars().take(columns().saturating_sub(1)).collect();
             let _ = write!(self.out, "\r{text}\x1b[K");
             let _ = self.out.flush();
-            self.line = true;
+            (self.line, self.passing) = (true, true);
         }
     }
 
@@ -137,6 +139,9 @@ impl Progress {
 
     /// Leaves the last line standing and moves below it.
     pub fn finish(&mut self) {
+        if self.passing {
+            self.erase();
+        }
         if std::mem::take(&mut self.line) {
             let _ = writeln!(self.out);
         }

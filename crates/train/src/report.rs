@@ -106,8 +106,7 @@ impl Report<'_> {
         let small = |title: &str, unit: &str, y: fn(&Row) -> Option<f64>| {
             let points =
                 self.rows.iter().filter_map(|row| Some((row.step as f64, y(row)?))).collect();
-            let series =
-                Series { name: title.to_lowercase(), color: plot::TRAIN, points, dots: false };
+            let series = Series { name: title.to_owned(), color: plot::TRAIN, points, dots: false };
             let mut chart = Chart::new(title, "step", unit).with(series);
             chart.size = (530.0, 300.0);
             chart
@@ -227,6 +226,7 @@ section { background: #fff; border: 1px solid #e2e8f0; border-radius: 10px; padd
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr));
   gap: 8px; }
 svg { max-width: 100%; height: auto; display: block; }
+.wide { overflow-x: auto; } .wide svg { min-width: 620px; }
 .warnings { margin: 0; padding-left: 18px; }
 .warnings li { margin: 6px 0; } .warnings span { color: #475569; }
 figure { margin: 0 0 14px; } figcaption { color: #64748b; font-size: 13px; margin-bottom: 4px; }

@@ -7,7 +7,7 @@
 //!   optimiser with the schedule's learning rate, then the average of weights
 //!   now and then: evaluation, sample, look inside, checkpoint
 //! ```
-//! The state between two steps is what [`state`] saves: weights, moments, counters, averages, loss
+//! The state between two steps is what `state` saves: weights, moments, counters, averages, loss
 //! scale, best evaluation, and the step, which keys all randomness. Nothing else reaches from one
 //! step into the next.
 
@@ -27,6 +27,7 @@ use crate::progress::{Mode, Progress};
 use crate::report::Table;
 use crate::run_dir::RunDirectory;
 use crate::task::{Moment, Observation, Task};
+use hearken_kernels::elementwise::sum_of_squares;
 use hearken_tensor::half::LossScaler;
 use hearken_tensor::{Param, Tensor, no_grad, with_storage};
 use record::Records;
@@ -111,10 +112,8 @@ pub fn train(task: &mut dyn Task, config: &TrainConfig, setup: Setup) -> Result<
     let result = trainer.run();
     trainer.progress.finish();
     // Whatever happened, the curves show how it went.
-    let written = trainer.write_report();
-    let summary = result?;
-    written?;
-    Ok(summary)
+    trainer.report();
+    result.map_err(|error| trainer.checkpoints.survivors(error))
 }
 
 /// Steps in a row without a finite gradient after which it makes no sense to go on. With f16 the
@@ -260,7 +259,7 @@ impl<'a> Trainer<'a> {
                 self.save(is_best)?;
             }
             if save || evaluate {
-                self.write_report()?;
+                self.report();
             }
             if interrupted && !is_last {
                 return Ok(self.summary(Outcome::Interrupted));
@@ -302,12 +301,24 @@ impl<'a> Trainer<'a> {
             None => finite.then_some(1.0),
         };
         let observe = self.is_observed(self.step + 1);
-        // Handles to the weights as they are: the optimiser's first write makes a copy.
-        let before: Vec<Tensor> =
-            if observe { self.parameters.iter().map(Param::value).collect() } else { Vec::new() };
+        // ‖Δθ‖² and ‖θ‖² of every parameter, if it is time to look.
+        let mut updates = observe.then(|| vec![(0.0, 0.0); self.parameters.len()]);
         if let Some(unscale) = unscale {
             let clip = norms::clip_factor(gradient_norm, self.config.clip);
-            self.optimizer.step(lr, (f64::from(unscale) * clip) as f32);
+            let factor = (f64::from(unscale) * clip) as f32;
+            match &mut updates {
+                None => self.optimizer.step(lr, factor),
+                Some(updates) => {
+                    let mut next = updates.iter_mut();
+                    self.optimizer.step_seen(lr, factor, |parameter, before| {
+                        if let Some((update, weight)) = next.next() {
+                            let after = parameter.value();
+                            *update = norms::difference_square(after.data(), before.data());
+                            *weight = sum_of_squares(before.data());
+                        }
+                    });
+                }
+            }
             if let Some(ema) = &mut self.ema {
                 ema.update(&self.parameters);
             }
@@ -319,7 +330,7 @@ impl<'a> Trainer<'a> {
         self.step += 1;
         self.tokens += tokens as u64;
         let seconds = started.elapsed().as_secs_f64();
-        self.look(loss, gradient_norm, &squares, &before)?;
+        self.look(loss, gradient_norm, &squares, updates)?;
         let most = most_skipped(self.config.precision);
         if self.skipped >= most {
             return Err(self.diverged(loss, most));
@@ -332,18 +343,20 @@ impl<'a> Trainer<'a> {
         every > 0 && (step.is_multiple_of(every) || step == 1 || step == self.config.steps)
     }
 
-    /// Looks for trouble; `before` holds the weights before the step if it is time for more.
+    /// Looks for trouble; `updates` holds ‖Δθ‖² and ‖θ‖² if it is time for more.
     fn look(
         &mut self,
         loss: f64,
         gradient_norm: f64,
         squares: &[f64],
-        before: &[Tensor],
+        updates: Option<Vec<(f64, f64)>>,
     ) -> Result<(), Error> {
         let gradient_norms = self.layers.norms(squares);
+        let observe = updates.is_some();
+        let (updates, weights): (Vec<f64>, Vec<f64>) =
+            updates.unwrap_or_default().into_iter().unzip();
         let mut update_ratios = Vec::new();
-        if !before.is_empty() {
-            let (updates, weights) = norms::update_squares(before, &self.parameters);
+        if observe {
             let weights = self.layers.norms(&weights);
             update_ratios = self.layers.norms(&updates);
             update_ratios.iter_mut().zip(weights).for_each(|(update, weight)| *update /= weight);
@@ -355,7 +368,7 @@ impl<'a> Trainer<'a> {
             update_ratios: &update_ratios,
         };
         let mut warnings = self.watch.step(self.step, loss, gradient_norm, Some(&facts));
-        if !before.is_empty() {
+        if observe {
             let step = self.step;
             let observation: Observation = no_grad(|| self.task.observe(step))?;
             warnings.extend(self.watch.layers(step, &facts));
@@ -371,6 +384,15 @@ impl<'a> Trainer<'a> {
             self.records.warning(self.step, warning)?;
         }
         Ok(())
+    }
+
+    /// Writes what can be made again: that it cannot be written ends no run.
+    fn report(&mut self) {
+        if let Err(error) = self.write_report() {
+            let text = error.to_string();
+            let (message, hint) = text.split_once("\nhint: ").unwrap_or((&text, "check the disk"));
+            self.progress.warning(message, hint);
+        }
     }
 
     fn diverged(&self, loss: f64, most: u32) -> Error {

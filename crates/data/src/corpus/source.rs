@@ -161,6 +161,17 @@ fn collect(folder: &Path, files: &mut Vec<Entry>) -> Result<()> {
     Ok(())
 }
 
+/// The text of `input` (stdin, as a rule), called `name` in messages, in chunks that end where
+/// `rule` allows: to be read once.
+pub fn chunks_of<R: Read + Send>(
+    input: R,
+    name: &str,
+    rule: CutRule,
+) -> impl Iterator<Item = Result<Chunk>> + Send {
+    let mut reader = TextReader::new(PathBuf::from(name), input);
+    std::iter::from_fn(move || reader.chunk(rule).transpose())
+}
+
 /// See [`Source::chunks`].
 pub struct Chunks<'a> {
     source: &'a Source,
@@ -170,7 +181,7 @@ pub struct Chunks<'a> {
 }
 
 enum Reader {
-    Text(TextReader),
+    Text(TextReader<File>),
     JsonLines(LineReader),
 }
 
@@ -208,26 +219,30 @@ impl Reader {
             let (lines, line) = (BufReader::with_capacity(1 << 16, file), 0);
             Self::JsonLines(LineReader { path, lines, line, document: String::new(), at: 0 })
         } else {
-            Self::Text(TextReader { path, file, offset: 0, buffer: Vec::new() })
+            Self::Text(TextReader::new(path, file))
         })
     }
 }
 
-struct TextReader {
+struct TextReader<R> {
     path: PathBuf,
-    file: File,
+    input: R,
     /// Where in the file the buffer begins.
     offset: u64,
     /// Read but not handed out.
     buffer: Vec<u8>,
 }
 
-impl TextReader {
+impl<R: Read> TextReader<R> {
+    fn new(path: PathBuf, input: R) -> Self {
+        Self { path, input, offset: 0, buffer: Vec::new() }
+    }
+
     fn chunk(&mut self, rule: CutRule) -> Result<Option<Chunk>> {
         let mut target = CHUNK;
         loop {
             let want = target - self.buffer.len().min(target);
-            let got = (&mut self.file)
+            let got = (&mut self.input)
                 .take(want as u64)
                 .read_to_end(&mut self.buffer)
                 .map_err(Error::on("read", &self.path))?;

@@ -2,4 +2,5 @@
 
 pub(crate) mod bench;
 pub(crate) mod doctor;
+pub(crate) mod tokenizer;
 pub(crate) mod train;

@@ -225,11 +225,12 @@ fn share_of_keys<M: Scores>(
         let (s, dp) = memory.split_at_mut(lens[5]); // (QUERIES, KEYS) each
         for j in (share..all_keys.div_ceil(KEYS)).step_by(shares) {
             let keys = block(j, KEYS, all_keys);
-            let key_rows = || keys.clone().map(|j| attention.keys.head(b, j, kv_head));
-            pack_transposed(key_rows(), k_transposed);
-            pack_rows(key_rows(), attention.scale, q_stride, k);
-            let value_rows = keys.clone().map(|j| attention.values.head(b, j, kv_head));
-            pack_transposed(value_rows, v_transposed);
+            let (rows, stride) = attention.keys.strided(b, keys.clone(), kv_head);
+            pack_transposed(rows, stride, keys.len(), width, k_transposed);
+            let rows = keys.clone().map(|j| attention.keys.head(b, j, kv_head));
+            pack_rows(rows, attention.scale, q_stride, k);
+            let (rows, stride) = attention.values.strided(b, keys.clone(), kv_head);
+            pack_transposed(rows, stride, keys.len(), value_width, v_transposed);
             dk.fill(0.0);
             dv.fill(0.0);
             for (g, head) in heads.iter_mut().enumerate() {

@@ -42,8 +42,8 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
                 let (b, h) = (pair / kv_heads, pair % kv_heads);
                 let keys = block(i.start % key_blocks, KEYS, keys);
                 let (transposed, values) = packed.split_at_mut(width * KEYS);
-                let rows = keys.clone().map(|j| attention.keys.head(b, j, h));
-                pack_transposed(rows, transposed);
+                let (rows, stride) = attention.keys.strided(b, keys.clone(), h);
+                pack_transposed(rows, stride, keys.len(), width, transposed);
                 let rows = keys.map(|j| attention.values.head(b, j, h));
                 pack_rows(rows, 1.0, value_stride, values);
             });

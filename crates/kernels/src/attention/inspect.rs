@@ -69,7 +69,8 @@ impl<M: Scores> Attention<'_, M> {
             for j in 0..all_keys.div_ceil(KEYS) {
                 let keys = block(j, KEYS, all_keys);
                 let kv_head = h / self.shape.group();
-                pack_transposed(keys.clone().map(|j| self.keys.head(b, j, kv_head)), k);
+                let (rows, stride) = self.keys.strided(b, keys.clone(), kv_head);
+                pack_transposed(rows, stride, keys.len(), width, k);
                 for i in 0..all_queries.div_ceil(QUERIES) {
                     let queries = block(i, QUERIES, all_queries);
                     let visibility = self.scores.tile(b, h, queries.clone(), keys.clone());

@@ -5,6 +5,7 @@
 use super::products::PAD;
 use super::scores::Position;
 use super::{Attention, Scores, Shape};
+use crate::gemm::transpose::Transpose;
 use crate::math::exp;
 use crate::random::{Dropout, Stream};
 use crate::simd::{Simd, Span};
@@ -61,22 +62,6 @@ pub(super) fn pack_rows<'a>(
     for (row, out) in rows.zip(out.chunks_exact_mut(stride.max(1))) {
         scaled(row, factor, &mut out[..row.len()]);
         out[row.len()..].fill(0.0);
-    }
-}
-
-/// Copies row `r` of `rows` to column `r` of `out` (width × KEYS); columns beyond are zero.
-pub(super) fn pack_transposed<'a>(rows: impl Iterator<Item = &'a [f32]>, out: &mut [f32]) {
-    let mut count = 0;
-    for (r, row) in rows.enumerate() {
-        for (x, out) in row.iter().zip(out.chunks_exact_mut(KEYS)) {
-            out[r] = *x;
-        }
-        count = r + 1;
-    }
-    if count < KEYS {
-        for out in out.chunks_exact_mut(KEYS) {
-            out[count..].fill(0.0);
-        }
     }
 }
 
@@ -141,6 +126,16 @@ fn backward_rows_on<S: Simd, M: Scores>(
 }
 
 dispatch! {
+    /// Copies row `r` of `count` rows of `width`, `stride` apart, to column `r` of `out`
+    /// (width × KEYS); columns beyond are zero.
+    pub(super) fn pack_transposed(
+        rows: &[f32],
+        stride: usize,
+        count: usize,
+        width: usize,
+        out: &mut [f32],
+    ) => pack_transposed_on
+
     fn scaled(x: &[f32], factor: f32, out: &mut [f32]) => scaled_on
 
     /// Forward's step on a tile of scores with `keys` true columns. Scores become weights
@@ -187,6 +182,38 @@ dispatch! {
 
     /// x · y
     pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 => dot_on
+}
+
+#[inline(always)]
+fn pack_transposed_on<S: Transpose>(
+    s: S,
+    rows: &[f32],
+    stride: usize,
+    count: usize,
+    width: usize,
+    out: &mut [f32],
+) {
+    assert!(count <= KEYS && out.len() == width * KEYS);
+    assert!(count * width == 0 || rows.len() >= (count - 1) * stride + width);
+    // Square blocks in registers, the rest one by one.
+    let (squares, columns) = (count - count % S::LANES, width - width % S::LANES);
+    for r in (0..squares).step_by(S::LANES) {
+        for c in (0..columns).step_by(S::LANES) {
+            // SAFETY: rows r to r + LANES − 1 and columns c to c + LANES − 1 exist, and every
+            // row ends inside of `rows` by the assertion above.
+            let block = unsafe { s.load_transposed(rows.as_ptr().add(r * stride + c), stride) };
+            for (n, &column) in block[..S::LANES].iter().enumerate() {
+                s.write(out, Span { start: (c + n) * KEYS + r, count: S::LANES }, column);
+            }
+        }
+    }
+    for c in 0..width {
+        let first = if c < columns { squares } else { 0 };
+        for r in first..count {
+            out[c * KEYS + r] = rows[r * stride + c];
+        }
+        out[c * KEYS + count..(c + 1) * KEYS].fill(0.0);
+    }
 }
 
 #[inline(always)]

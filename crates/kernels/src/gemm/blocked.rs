@@ -15,15 +15,17 @@
 //! ```
 //!
 //! The operand with fewer lanes (rows of A, columns of B) is the shared one, so each operand is
-//! packed once and threads meet twice per range. A in rows of f32 is used where it is.
+//! packed once and threads meet twice per range. A in rows of f32 is used in place, and so is a
+//! narrow matrix.
 //!
 //! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
 //! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
 //! multiply-adds: its bits depend on its row of A, its column of B and K, and on nothing else.
 
 use super::epilogue::Tail;
-use super::micro::{self, Tile};
-use super::{Data, Matrix, pack};
+use super::micro::{self, Lanes, Tile};
+use super::pack::{self, Operand, TileShape};
+use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
 use crate::{Write, dispatch, scratch};
 use std::ops::Range;
@@ -39,6 +41,12 @@ const STRIP_ROWS: usize = 180;
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time, so that a block of K fits.
 const SHARED_LANES: usize = SHARED / DEPTH;
+/// Most floats from one step of depth to the next of an operand that is read in place across its
+/// rows: a block of it is then no larger than a group of B, and lies as close together.
+const IN_PLACE: usize = 256;
+/// The same where the other operand has no more than `FEW` lanes to make up for packing.
+const IN_PLACE_FOR_FEW: usize = 400;
+const FEW: usize = 512;
 /// Multiply-adds below which a second thread is not worth waking: some 10 µs of one thread.
 const WORTH_SHARING: usize = 1 << 19;
 
@@ -46,6 +54,10 @@ const WORTH_SHARING: usize = 1 << 19;
 /// a cache line.
 pub(super) fn depth_block(k: usize) -> usize {
     k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(16)
+}
+
+fn in_place_limit(lanes_of_the_other: usize) -> usize {
+    if lanes_of_the_other <= FEW { IN_PLACE_FOR_FEW } else { IN_PLACE }
 }
 
 /// The product that all tasks work on.
@@ -62,16 +74,14 @@ pub(super) struct Job<'a> {
 
 /// The part of the shared operand that is at hand now.
 struct Shared<'a> {
-    is_a: bool,
+    operand: Operand,
     /// Rows of A or columns of B.
     lanes: Range<usize>,
     /// Range of K, of whole blocks but for the last.
     depth: Range<usize>,
     block: usize,
-    /// Columns of a panel of B.
-    width: usize,
-    /// Its blocks of K, one after the other: rows of A or panels of B. Empty if A is used where
-    /// it is.
+    tile: TileShape,
+    /// Its packed blocks of K, one after the other. Empty if it is used in place.
     data: &'a [f32],
 }
 
@@ -84,8 +94,9 @@ impl Shared<'_> {
 
     /// What is packed of one block.
     fn packed(&self, block: &Range<usize>) -> &[f32] {
-        let lanes = pack::packed_lanes(self.lanes.len(), self.width, self.is_a);
-        &self.data[(block.start - self.depth.start) * lanes..][..block.len() * lanes]
+        let len = |steps| self.operand.packed_len(self.lanes.len(), steps, self.tile);
+        let before = (block.start - self.depth.start) / self.block;
+        &self.data[before * len(self.block)..][..len(block.len())]
     }
 }
 
@@ -93,36 +104,37 @@ impl Shared<'_> {
 pub(super) fn run(job: &Job<'_>) {
     let ((m, k), n) = (job.a.shape(), job.b.rows);
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
-    let (tile_rows, width) = tile_shape();
+    let tile = tile_shape();
     let block = depth_block(k);
-    let is_a = m <= n;
-    let (strip, strip_lanes) = if is_a {
-        (strip_size(n, width, GROUP_COLUMNS, threads), n)
-    } else {
-        (strip_size(m, tile_rows, STRIP_ROWS, threads), m)
+    let (a_in_place, b_in_place) = (job.a_in_place().is_some(), job.b_in_place().is_some());
+    let operand =
+        if !b_in_place && (m < n || m == n && a_in_place) { Operand::A } else { Operand::B };
+    let strips = match operand {
+        Operand::A => Strips::new(n, tile.columns, GROUP_COLUMNS, threads),
+        Operand::B => Strips::new(m, tile.rows, STRIP_ROWS, threads),
     };
-    let strips = strip_lanes.div_ceil(strip);
     let run_strips = |shared: &Shared<'_>| {
-        for_each(threads, strips, |i| {
-            run_strip(job, shared, &(i * strip..((i + 1) * strip).min(strip_lanes)));
-        });
+        for_each(threads, strips.count, |i| run_strip(job, shared, &strips.get(i)));
     };
-    if is_a && job.rows_of_a().is_some() {
-        run_strips(&Shared { is_a, lanes: 0..m, depth: 0..k, block, width, data: &[] });
+    let (x, in_place) = match operand {
+        Operand::A => (&job.a, a_in_place),
+        Operand::B => (&job.b, b_in_place),
+    };
+    if in_place {
+        run_strips(&Shared { operand, lanes: 0..x.rows, depth: 0..k, block, tile, data: &[] });
         return;
     }
-    let operand = if is_a { &job.a } else { &job.b };
-    let lane_step = operand.rows.min(SHARED_LANES - SHARED_LANES % width);
-    let padded = pack::packed_lanes(lane_step, width, is_a);
-    let depth_step = ((SHARED / padded / block).max(1) * block).min(k);
-    scratch::with(padded * depth_step, |buffer| {
-        for lane in (0..operand.rows).step_by(lane_step) {
-            let lanes = lane..(lane + lane_step).min(operand.rows);
-            for start in (0..k).step_by(depth_step) {
-                let depth = start..(start + depth_step).min(k);
+    let lane_step = x.rows.min(SHARED_LANES - SHARED_LANES % tile.columns);
+    let block_len = operand.packed_len(lane_step, block, tile);
+    let blocks = (SHARED / block_len).clamp(1, k.div_ceil(block));
+    scratch::with(blocks * block_len, |buffer| {
+        for lane in (0..x.rows).step_by(lane_step) {
+            let lanes = lane..(lane + lane_step).min(x.rows);
+            for start in (0..k).step_by(blocks * block) {
+                let depth = start..(start + blocks * block).min(k);
                 let mut shared =
-                    Shared { is_a, lanes: lanes.clone(), depth, block, width, data: &[] };
-                pack_shared(operand, &shared, threads, buffer);
+                    Shared { operand, lanes: lanes.clone(), depth, block, tile, data: &[] };
+                pack_shared(x, &shared, threads, buffer);
                 shared.data = buffer;
                 run_strips(&shared);
             }
@@ -134,75 +146,105 @@ fn for_each(threads: usize, tasks: usize, task: impl Fn(usize) + Sync) {
     if threads == 1 { (0..tasks).for_each(task) } else { threads::for_each(tasks, task) }
 }
 
-/// Lanes per strip: about four strips per thread, of whole tiles, at most `most` lanes. The bits
-/// of the result do not depend on it.
-fn strip_size(lanes: usize, tile: usize, most: usize, threads: usize) -> usize {
-    let wanted = lanes.div_ceil(4 * threads).next_multiple_of(tile);
-    wanted.clamp(tile, most - most % tile)
+/// Lanes cut into strips of whole tiles, as even as can be. The bits of the result do not depend
+/// on how.
+struct Strips {
+    lanes: usize,
+    tile: usize,
+    count: usize,
+}
+
+impl Strips {
+    /// At most `most` lanes each, and at least two for each thread. Among a few such numbers of
+    /// strips, the one with which the busiest thread has least to do.
+    fn new(lanes: usize, tile: usize, most: usize, threads: usize) -> Self {
+        let tiles = lanes.div_ceil(tile);
+        let least = tiles.div_ceil(most / tile).div_ceil(threads).max(2); // per thread
+        let busiest = |each: usize| tiles.div_ceil(each * threads) * each;
+        let each = (least..least + 4).min_by_key(|&each| busiest(each)).unwrap_or(least);
+        Self { lanes, tile, count: (each * threads).min(tiles) }
+    }
+
+    fn get(&self, i: usize) -> Range<usize> {
+        let tiles = self.lanes.div_ceil(self.tile);
+        let cut = |i: usize| (i * tiles / self.count * self.tile).min(self.lanes);
+        cut(i)..cut(i + 1)
+    }
 }
 
 /// Packs lanes × depth of the shared operand, block of K by block of K.
-fn pack_shared(operand: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
-    let Shared { is_a, ref lanes, ref depth, block, width, .. } = *shared;
-    let padded = pack::packed_lanes(lanes.len(), width, is_a);
+fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
+    let Shared { operand, ref lanes, ref depth, block, tile, .. } = *shared;
+    let len = |lanes, steps| operand.packed_len(lanes, steps, tile);
     // Pieces of some 16 thousand floats, whole panels each.
-    let piece = (16 * 1024 / block).next_multiple_of(if is_a { 16 } else { width });
+    let piece = (16 * 1024 / block).next_multiple_of(tile.columns);
     let pieces = lanes.len().div_ceil(piece);
     let out = SharedMut::new(buffer);
     for_each(threads, pieces * depth.len().div_ceil(block), |task| {
-        let first = lanes.start + task % pieces * piece;
-        let piece = first..(first + piece).min(lanes.end);
-        let start = depth.start + task / pieces * block;
+        let (index, first) = (task / pieces, task % pieces * piece);
+        let piece = lanes.start + first..(lanes.start + first + piece).min(lanes.end);
+        let start = depth.start + index * block;
         let steps = start..(start + block).min(depth.end);
-        let at = (start - depth.start) * padded + (first - lanes.start) * steps.len();
-        let len = pack::packed_lanes(piece.len(), width, is_a) * steps.len();
-        // SAFETY: block b takes padded · steps floats from (start of b) · padded on, and within
-        // it the piece takes its lanes, whole panels of them, times steps: tasks do not overlap.
-        let packed = unsafe { out.range(at..at + len) };
-        pack(operand, piece, steps, is_a, packed);
+        let at = index * len(lanes.len(), block) + len(first, steps.len());
+        // SAFETY: blocks follow each other, none longer than the first, and in a block pieces
+        // follow each other in whole panels: tasks do not overlap.
+        let packed = unsafe { out.range(at..at + len(piece.len(), steps.len())) };
+        pack(x, piece, steps, operand, packed);
     });
 }
 
 /// All that the shared range contributes to one strip of C.
 fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
-    let direct = job.rows_of_a();
-    let (local, room) = if shared.is_a {
-        (Some(&job.b), pack::packed_lanes(strip.len(), shared.width, false))
-    } else {
-        (direct.is_none().then_some(&job.a), strip.len())
+    let (rows, columns) = match shared.operand {
+        Operand::A => (&shared.lanes, strip),
+        Operand::B => (strip, &shared.lanes),
     };
-    scratch::with(if local.is_some() { room * shared.block } else { 0 }, |buffer| {
+    let (a_in_place, b_in_place) = (job.a_in_place(), job.b_in_place());
+    let (local, local_in_place) = match shared.operand {
+        Operand::A => (Operand::B, b_in_place.is_some()),
+        Operand::B => (Operand::A, a_in_place.is_some()),
+    };
+    let room = local.packed_len(strip.len(), shared.block, shared.tile);
+    scratch::with(if local_in_place { 0 } else { room }, |buffer| {
         for steps in shared.blocks() {
-            if let Some(local) = local {
-                pack(local, strip.clone(), steps.clone(), !shared.is_a, buffer);
+            if !local_in_place {
+                let x = if local == Operand::A { &job.a } else { &job.b };
+                pack(x, strip.clone(), steps.clone(), local, buffer);
             }
-            let (rows, columns) =
-                if shared.is_a { (&shared.lanes, strip) } else { (strip, &shared.lanes) };
-            let a = match direct {
-                Some((data, stride)) => (&data[rows.start * stride + steps.start..], stride),
-                None if shared.is_a => (shared.packed(&steps), steps.len()),
-                None => (&*buffer, steps.len()),
+            let lanes = |operand: Operand| {
+                let (x, first, panel, in_place) = match operand {
+                    Operand::A => (&job.a, rows.start, shared.tile.rows, a_in_place),
+                    Operand::B => (&job.b, columns.start, shared.tile.columns, b_in_place),
+                };
+                if let Some(data) = in_place {
+                    let (lane, step) = (x.row_stride, x.column_stride);
+                    let data = &data[first * lane + steps.start * step..];
+                    Lanes { data, panel: panel * lane, lane, step }
+                } else if operand == local {
+                    operand.packed_lanes(buffer, steps.len(), shared.tile)
+                } else {
+                    operand.packed_lanes(shared.packed(&steps), steps.len(), shared.tile)
+                }
             };
-            let b = if shared.is_a { &*buffer } else { shared.packed(&steps) };
-            multiply(job, rows, columns, &steps, a, b);
+            multiply(job, rows, columns, &steps, lanes(Operand::A), lanes(Operand::B));
         }
     });
 }
 
 dispatch! {
-    fn tile_shape() -> (usize, usize) => tile_shape_on
+    fn tile_shape() -> TileShape => tile_shape_on
     fn pack(
-        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, is_a: bool, out: &mut [f32],
+        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, operand: Operand, out: &mut [f32],
     ) => pack_on
     fn multiply(
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
-        a: (&[f32], usize), b: &[f32],
+        a: Lanes<'_>, b: Lanes<'_>,
     ) => multiply_on
 }
 
 #[inline(always)]
-fn tile_shape_on<S: Tile>(_: S) -> (usize, usize) {
-    (S::ROWS, S::COLUMNS)
+fn tile_shape_on<S: Tile>(_: S) -> TileShape {
+    TileShape { rows: S::ROWS, columns: S::COLUMNS, lanes: S::LANES }
 }
 
 #[inline(always)]
@@ -211,13 +253,12 @@ fn pack_on<S: Tile>(
     x: &Matrix<'_>,
     lanes: Range<usize>,
     depth: Range<usize>,
-    is_a: bool,
+    operand: Operand,
     out: &mut [f32],
 ) {
-    if is_a {
-        pack::rows(s, x, lanes, depth, out);
-    } else {
-        pack::panels(s, x, lanes, depth, out);
+    match operand {
+        Operand::A => pack::rows(s, x, lanes, depth, out),
+        Operand::B => pack::panels(s, x, lanes, depth, out),
     }
 }
 
@@ -229,8 +270,8 @@ fn multiply_on<S: Tile>(
     rows: &Range<usize>,
     columns: &Range<usize>,
     steps: &Range<usize>,
-    a: (&[f32], usize),
-    b: &[f32],
+    a: Lanes<'_>,
+    b: Lanes<'_>,
 ) {
     let write = if steps.start == 0 { job.write } else { Write::Add };
     let finish = steps.end == job.a.columns && !job.tail.is_empty();
@@ -241,10 +282,11 @@ fn multiply_on<S: Tile>(
         let start = rows.start * stride + columns.start + first;
         let out = job.out.pointer(start..start + (rows.len() - 1) * stride + count);
         let size = (rows.len(), count, depth);
+        let b = Lanes { data: &b.data[first / S::COLUMNS * b.panel..], ..b };
         // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this
         // task's alone.
         unsafe {
-            micro::block(s, size, a, &b[first * depth..], out, stride, write, |done| {
+            micro::block(s, size, a, b, out, stride, write, |done| {
                 if finish {
                     let columns = columns.start + first..columns.start + first + count;
                     for row in done {
@@ -257,10 +299,23 @@ fn multiply_on<S: Tile>(
 }
 
 impl Job<'_> {
-    /// A as rows of f32 and their stride, if that is how it is stored.
-    fn rows_of_a(&self) -> Option<(&[f32], usize)> {
+    /// The numbers of A, if tiles can read it in place: f32, in rows or not far from one step of
+    /// depth to the next.
+    fn a_in_place(&self) -> Option<&[f32]> {
         match self.a.data {
-            Data::F32(data) if self.a.column_stride == 1 => Some((data, self.a.row_stride)),
+            Data::F32(x) if self.a.column_stride <= in_place_limit(self.b.rows) => Some(x),
+            _ => None,
+        }
+    }
+
+    /// The numbers of B, likewise: f32, neighbouring columns next to each other, in whole vectors.
+    fn b_in_place(&self) -> Option<&[f32]> {
+        let Matrix { data, rows: n, row_stride, column_stride, .. } = self.b;
+        let near = column_stride <= in_place_limit(self.a.rows);
+        match data {
+            Data::F32(x) if row_stride == 1 && near && n.is_multiple_of(tile_shape().lanes) => {
+                Some(x)
+            }
             _ => None,
         }
     }

@@ -14,9 +14,8 @@
 //! R + W loads. What the next tile needs is fetched meanwhile, a line at a time, because a burst
 //! of fetches would hold up the loads of B.
 //!
-//! **Operands.** A is read where it is: rows with a stride. B is packed into panels of
-//! [`Tile::COLUMNS`] columns, `panel[p · COLUMNS + j] = B[p][j]`, one panel after the other, the
-//! last one padded ([`super::pack`] makes them).
+//! **Operands** are read with strides ([`Lanes`]), in place or as [`super::pack`] has laid them
+//! out: A in rows, B in panels of [`Tile::COLUMNS`] columns, `panel[p · COLUMNS + j] = B[p][j]`.
 //!
 //! **Order of summation.** Each element is one chain of multiply-adds from zero over `p`
 //! ascending, wherever it sits in whatever tile.
@@ -36,9 +35,9 @@ pub(crate) trait Tile: Transpose {
     /// `out = A·B` or `out += A·B` for one tile of `rows × columns`.
     ///
     /// # Safety
-    /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns ≤ COLUMNS`; for each row `i`, `a + i · a_stride` is
-    /// valid for reading `depth` floats; `b` is valid for reading `depth · COLUMNS` floats; for
-    /// each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
+    /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns ≤ COLUMNS`; for each row `i` and step `p < depth`,
+    /// `a + i · a_lane + p · a_step` is valid for reading, and at `b + p · b_step` as many floats
+    /// as `columns` rounded up to whole vectors; for each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
     /// to add). `ahead` may be anything.
     unsafe fn tile(
         self,
@@ -50,25 +49,38 @@ pub(crate) trait Tile: Transpose {
     );
 }
 
+/// An operand as tiles read it: lanes are the rows of A or the columns of B, a panel is ROWS or
+/// COLUMNS of them. Lane `l`, less than a panel's, of panel `q` is at step `p` of depth
+/// `data[q · panel + l · lane + p · step]`. Neighbouring lanes of B are next to each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) panel: usize,
+    pub(crate) lane: usize,
+    pub(crate) step: usize,
+}
+
 /// What a tile is the product of.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands {
     pub(crate) depth: usize,
-    /// The first row of A, and the floats from one row to the next.
+    /// The first row of A, and the floats from one row, and from one step of depth, to the next.
     pub(crate) a: *const f32,
-    pub(crate) a_stride: usize,
-    /// The packed panel of B.
+    pub(crate) a_lane: usize,
+    pub(crate) a_step: usize,
+    /// The first column of B, and the floats from one step of depth to the next.
     pub(crate) b: *const f32,
-    /// Rows of A, with the same stride, that will be needed soon.
+    pub(crate) b_step: usize,
+    /// Rows of A, each in a piece, that will be needed soon.
     pub(crate) ahead: *const f32,
     pub(crate) ahead_rows: usize,
 }
 
-/// A block of products on this thread: `out = A·B` or `out += A·B` with A `rows × depth`, B
-/// `depth × columns` in panels. Row `i` of A starts at `a[i · a_stride]`, of the result at
-/// `out + i · out_stride`.
+/// A block of products on this thread: `out = A·B` or `out += A·B` with A `rows × depth` and B
+/// `depth × columns`. Row `i` of the result starts at `out + i · out_stride`. Calls `after_rows`
+/// for each range of rows that is done.
 ///
-/// The panels of B should fit in the second-level cache; loops over larger ones are the caller's.
+/// B should fit in the second-level cache; loops over a larger one are the caller's.
 ///
 /// # Safety
 /// For each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
@@ -77,42 +89,51 @@ pub(crate) struct Operands {
 pub(crate) unsafe fn block<S: Tile>(
     s: S,
     (rows, columns, depth): (usize, usize, usize),
-    (a, a_stride): (&[f32], usize),
-    b: &[f32],
+    a: Lanes<'_>,
+    b: Lanes<'_>,
     out: *mut f32,
     out_stride: usize,
     write: Write,
     mut after_rows: impl FnMut(std::ops::Range<usize>),
 ) {
-    if rows == 0 || columns == 0 {
+    if rows == 0 || columns == 0 || depth == 0 {
         return;
     }
-    assert!(a.len() >= (rows - 1) * a_stride + depth, "A has fewer rows");
-    assert!(b.len() >= columns.next_multiple_of(S::COLUMNS) * depth, "B has fewer columns");
+    // How far panel `q` with that many lanes reaches.
+    let end = |x: &Lanes<'_>, q: usize, lanes: usize| {
+        q * x.panel + (lanes - 1) * x.lane + (depth - 1) * x.step + 1
+    };
     let panels = columns.div_ceil(S::COLUMNS);
     for i in (0..rows).step_by(S::ROWS) {
-        let end = (i + S::ROWS).min(rows);
+        let tile_rows = S::ROWS.min(rows - i);
+        assert!(end(&a, i / S::ROWS, tile_rows) <= a.data.len(), "A has fewer rows");
         // Each tile fetches its share of the rows that come next.
-        let share = S::ROWS.div_ceil(panels);
+        let next_rows = if a.step == 1 { S::ROWS.min(rows - i - tile_rows) } else { 0 };
+        let share = next_rows.div_ceil(panels);
         for panel in 0..panels {
-            let j = panel * S::COLUMNS;
-            let next = (end + panel * share).min(rows);
+            let tile_columns = S::COLUMNS.min(columns - panel * S::COLUMNS);
+            let loaded = tile_columns.next_multiple_of(S::LANES);
+            assert!(end(&b, panel, loaded) <= b.data.len(), "B has fewer columns");
+            let next = (panel * share).min(next_rows);
+            let a_start = i / S::ROWS * a.panel;
             let operands = Operands {
                 depth,
-                a: a[i * a_stride..].as_ptr(),
-                a_stride,
-                b: b[j * depth..].as_ptr(),
-                ahead: a.as_ptr().wrapping_add(next * a_stride),
-                ahead_rows: share.min(rows - next),
+                a: a.data[a_start..].as_ptr(),
+                a_lane: a.lane,
+                a_step: a.step,
+                b: b.data[panel * b.panel..].as_ptr(),
+                b_step: b.step,
+                ahead: a.data.as_ptr().wrapping_add(a_start + a.panel + next * a.lane),
+                ahead_rows: share.min(next_rows - next),
             };
-            let size = (end - i, (columns - j).min(S::COLUMNS));
-            // SAFETY: rows i..end of A end inside it by the first assertion, panel j of B by the
-            // second; the tile is part of the block that the caller vouches for.
+            // SAFETY: the farthest elements of A and B that the tile reads are inside, by the
+            // assertions; it is part of the block of `out` that the caller vouches for.
             unsafe {
-                s.tile(size, operands, out.add(i * out_stride + j), out_stride, write);
+                let out = out.add(i * out_stride + panel * S::COLUMNS);
+                s.tile((tile_rows, tile_columns), operands, out, out_stride, write);
             }
         }
-        after_rows(i..end);
+        after_rows(i..i + tile_rows);
     }
 }
 
@@ -134,24 +155,26 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
     out_stride: usize,
     write: Write,
 ) {
-    let Operands { depth, a, a_stride, mut b, mut ahead, mut ahead_rows } = operands;
+    let Operands { depth, mut a, a_lane, a_step, mut b, b_step, .. } = operands;
+    let Operands { mut ahead, mut ahead_rows, .. } = operands;
     let mut sum = [[s.zero(); W]; R];
     macro_rules! step {
-        ($p:expr) => {
-            // SAFETY: step p < depth reads a[i · a_stride + p] with i < R and
-            // b[p · COLUMNS + w · LANES..][..LANES] with w < W ≤ VECTORS, inside the operands.
+        () => {
+            // SAFETY: step p < depth reads a[i · a_lane + p · a_step] with i < R and
+            // b[p · b_step + w · LANES..][..LANES] with w < W, inside the operands.
             unsafe {
                 let mut row = [s.zero(); W];
                 for w in 0..W {
                     row[w] = s.load(b.add(w * S::LANES));
                 }
                 for i in 0..R {
-                    let x = s.splat(*a.add(i * a_stride + $p));
+                    let x = s.splat(*a.add(i * a_lane));
                     for w in 0..W {
                         sum[i][w] = s.mul_add(x, row[w], sum[i][w]);
                     }
                 }
-                b = b.add(S::COLUMNS);
+                a = a.wrapping_add(a_step);
+                b = b.wrapping_add(b_step);
             }
         };
     }
@@ -165,7 +188,7 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
             ahead_line += CACHE_LINE;
             if ahead_line >= depth {
                 ahead_line = 0;
-                ahead = ahead.wrapping_add(a_stride);
+                ahead = ahead.wrapping_add(a_lane);
                 ahead_rows -= 1;
             }
         }
@@ -176,13 +199,13 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
             row_of_out = row_of_out.wrapping_add(out_stride);
             rows_of_out -= 1;
         }
-        for q in p..p + STEPS_PER_PREFETCH {
-            step!(q);
+        for _ in 0..STEPS_PER_PREFETCH {
+            step!();
         }
         p += STEPS_PER_PREFETCH;
     }
     while p < depth {
-        step!(p);
+        step!();
         p += 1;
     }
 

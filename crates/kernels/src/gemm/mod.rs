@@ -5,7 +5,7 @@ mod blocked;
 mod epilogue;
 pub(crate) mod micro;
 pub(crate) mod pack;
-mod transpose;
+pub(crate) mod transpose;
 
 pub use epilogue::Epilogue;
 

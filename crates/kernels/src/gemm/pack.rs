@@ -5,7 +5,7 @@
 //! B. [`rows`] makes rows of A, [`panels`] makes panels of B:
 //!
 //! ```text
-//! rows:    out[l · steps + p]                      = X[lane + l][depth + p]
+//! rows:    out[l · row_stride + p]                 = X[lane + l][depth + p]
 //! panels:  out[(l − l % COLUMNS) · steps + p · COLUMNS + l % COLUMNS] = the same, 0 past the end
 //! ```
 //!
@@ -13,16 +13,54 @@
 //! otherwise square blocks are transposed in registers. Zeros stand in for lanes past the end, so
 //! what lies in memory there is never read.
 
-use super::micro::{Tile, prefetch};
+use super::micro::{Lanes, Tile, prefetch};
 use super::{Data, Matrix};
 use std::ops::Range;
 
-/// How many lanes are written for so many: panels of B are padded to their width.
-pub(crate) fn packed_lanes(lanes: usize, width: usize, is_a: bool) -> usize {
-    if is_a { lanes } else { lanes.next_multiple_of(width) }
+/// Which operand is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    A,
+    B,
 }
 
-/// Copies rows `lanes` and columns `depth` of A into rows of `depth.len()` floats.
+/// The size of a tile, and the lanes of a vector, of the instruction set in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TileShape {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) lanes: usize,
+}
+
+impl Operand {
+    /// Floats that `lanes × steps` take up when packed. Lanes of B are padded to whole panels.
+    pub(crate) fn packed_len(self, lanes: usize, steps: usize, tile: TileShape) -> usize {
+        match self {
+            Operand::A => lanes * row_stride(steps),
+            Operand::B => lanes.next_multiple_of(tile.columns) * steps,
+        }
+    }
+
+    /// How tiles read what was packed.
+    pub(crate) fn packed_lanes(self, data: &[f32], steps: usize, tile: TileShape) -> Lanes<'_> {
+        match self {
+            Operand::A => {
+                let lane = row_stride(steps);
+                Lanes { data, panel: tile.rows * lane, lane, step: 1 }
+            }
+            Operand::B => Lanes { data, panel: tile.columns * steps, lane: 1, step: tile.columns },
+        }
+    }
+}
+
+/// Floats from one packed row of A to the next. A cache line is left out between rows: where both
+/// sides of a transpose have strides that are powers of two, loads wait for unrelated stores that
+/// have the same last 12 bits of the address.
+pub(crate) fn row_stride(steps: usize) -> usize {
+    steps.next_multiple_of(16) + 16
+}
+
+/// Copies rows `lanes` and columns `depth` of A into rows with [`row_stride`].
 #[inline(always)]
 pub(crate) fn rows<S: Tile>(
     s: S,
@@ -31,7 +69,7 @@ pub(crate) fn rows<S: Tile>(
     depth: Range<usize>,
     out: &mut [f32],
 ) {
-    assert!(out.len() >= lanes.len() * depth.len(), "rows do not fit");
+    assert!(out.len() >= lanes.len() * row_stride(depth.len()), "rows do not fit");
     let Some(source) = Source::new(a, lanes, depth) else { return };
     match a.data {
         Data::F32(d) => rows_of(s, &source, d, &Single, out),
@@ -49,7 +87,7 @@ pub(crate) fn panels<S: Tile>(
     depth: Range<usize>,
     out: &mut [f32],
 ) {
-    let needed = packed_lanes(lanes.len(), S::COLUMNS, false) * depth.len();
+    let needed = lanes.len().next_multiple_of(S::COLUMNS) * depth.len();
     assert!(out.len() >= needed, "panels do not fit");
     let Some(source) = Source::new(b, lanes, depth) else { return };
     match b.data {
@@ -176,9 +214,10 @@ impl Stored<u16> for Brain {
 #[inline(always)]
 fn rows_of<S: Tile, E: Copy, L: Stored<E>>(s: S, x: &Source, data: &[E], how: &L, out: &mut [f32]) {
     let start = data[x.start..].as_ptr();
+    let stride = row_stride(x.steps);
     if x.step_stride == 1 {
         for l in 0..x.lanes {
-            let row = &mut out[l * x.steps..(l + 1) * x.steps];
+            let row = &mut out[l * stride..l * stride + x.steps];
             crate::each_span!(S, x.steps, |at| {
                 // SAFETY: `at` is within the steps of lane l, which are next to each other.
                 let v = unsafe {
@@ -198,11 +237,11 @@ fn rows_of<S: Tile, E: Copy, L: Stored<E>>(s: S, x: &Source, data: &[E], how: &L
             for l in (0..x.lanes).step_by(S::LANES) {
                 let size = ((x.steps - p).min(S::LANES), (x.lanes - l).min(S::LANES));
                 // SAFETY: rows p.. and columns l.. of the source, as many as there are; written
-                // to lanes l.. and steps p.. of `out`, which holds lanes × steps.
+                // to lanes l.. and steps p.. of `out`, which holds lanes · stride.
                 unsafe {
                     let from = start.add(p * x.step_stride + l);
-                    let to = out.as_mut_ptr().add(l * x.steps + p);
-                    move_transposed(s, how, size, from, x.step_stride, to, x.steps);
+                    let to = out.as_mut_ptr().add(l * stride + p);
+                    move_transposed(s, how, size, from, x.step_stride, to, stride);
                 }
             }
         }
@@ -218,26 +257,30 @@ fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
     out: &mut [f32],
 ) {
     let start = data[x.start..].as_ptr();
-    let padded = packed_lanes(x.lanes, S::COLUMNS, false);
+    let padded = x.lanes.next_multiple_of(S::COLUMNS);
     let out = out[..padded * x.steps].as_mut_ptr();
     // Where lane l of step 0 goes; l is a multiple of LANES, and so is COLUMNS.
     let place = |l: usize| (l - l % S::COLUMNS) * x.steps + l % S::COLUMNS;
     if x.lane_stride == 1 {
+        let whole = x.lanes - x.lanes % S::COLUMNS;
         // Step by step, so that a row of the source is read in one go for all panels.
         for p in 0..x.steps {
-            for l in (0..padded).step_by(S::LANES) {
-                let count = x.lanes.saturating_sub(l).min(S::LANES);
-                let from = start.wrapping_add(p * x.step_stride + l);
-                prefetch(from.wrapping_add(ROWS_AHEAD * x.step_stride).cast());
-                // SAFETY: reads lanes l..l + count of step p, which exist; writes LANES lanes of
-                // step p of a panel, inside the padded panels.
-                unsafe {
-                    let v = if count == S::LANES {
-                        how.load(s, from)
-                    } else {
-                        how.load_first(s, count, from)
-                    };
-                    s.store(out.add(place(l) + p * S::COLUMNS), v);
+            // SAFETY: lanes below `whole` exist at step p and are written to step p of their
+            // panel; past it, only the `count` lanes that exist are read, and whole vectors are
+            // written, inside the padded panel. Prefetches may be of anything.
+            unsafe {
+                let from = start.add(p * x.step_stride);
+                let to = out.add(p * S::COLUMNS);
+                for l in (0..whole).step_by(S::COLUMNS) {
+                    for w in (0..S::COLUMNS).step_by(S::LANES) {
+                        prefetch(from.wrapping_add(l + w + ROWS_AHEAD * x.step_stride).cast());
+                        s.store(to.add(l * x.steps + w), how.load(s, from.add(l + w)));
+                    }
+                }
+                for w in (0..padded - whole).step_by(S::LANES) {
+                    let count = (x.lanes - whole).saturating_sub(w).min(S::LANES);
+                    let v = how.load_first(s, count, from.wrapping_add(whole + w));
+                    s.store(to.add(whole * x.steps + w), v);
                 }
             }
         }

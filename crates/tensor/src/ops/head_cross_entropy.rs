@@ -1,7 +1,7 @@
 //! The output head and its loss in one: `cross_entropy(h·Wᵀ + b, targets)` for h (…, C), W (V, C),
 //! without ever holding the N×V logits.
 //!
-//! Plainly: logits z = h·Wᵀ + b; the loss and dz as in [`cross_entropy`]; then, as in
+//! Plainly: logits z = h·Wᵀ + b; the loss and dz as in [`cross_entropy`](mod@crate::ops::cross_entropy); then, as in
 //! [`linear`](crate::ops::linear),
 //! 1. `dh = dz·W`
 //! 2. `dW = dzᵀ·h`

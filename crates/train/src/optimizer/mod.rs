@@ -84,6 +84,26 @@ impl Optimizer {
 
     /// Changes every parameter that has a gradient, which is multiplied by `factor` as it is read.
     pub fn step(&mut self, lr: f64, factor: f32) {
+        let adam = self.begin(lr);
+        for slot in &mut self.slots {
+            slot.step(&self.config, lr, factor, adam);
+        }
+    }
+
+    /// As [`Optimizer::step`]; `seen` is shown every parameter with what it was before. Needs
+    /// memory for a copy of the largest.
+    pub fn step_seen(&mut self, lr: f64, factor: f32, mut seen: impl FnMut(&Param, &Tensor)) {
+        let adam = self.begin(lr);
+        for slot in &mut self.slots {
+            // A second handle: the first write makes a copy.
+            let before = slot.parameter.value();
+            slot.step(&self.config, lr, factor, adam);
+            seen(&slot.parameter, &before);
+        }
+    }
+
+    /// Counts a step; gives the betas and corrections of it.
+    fn begin(&mut self, lr: f64) -> kernels::Adam {
         let before = self.counters.steps;
         self.counters.steps += 1;
         let (beta1, beta2) = match self.config {
@@ -97,7 +117,7 @@ impl Optimizer {
         // Of the betas as the kernel has them, so that the corrections fit its moments.
         self.counters.beta1_product *= f64::from(beta1 as f32);
         self.counters.beta2_product *= f64::from(beta2 as f32);
-        let adam = kernels::Adam {
+        kernels::Adam {
             learning_rate: lr as f32,
             beta1: beta1 as f32,
             beta2: beta2 as f32,
@@ -106,9 +126,6 @@ impl Optimizer {
             decay: Decay::Decoupled,
             correction1: 1.0 - self.counters.beta1_product,
             correction2: 1.0 - self.counters.beta2_product,
-        };
-        for slot in &mut self.slots {
-            slot.step(&self.config, lr, factor, adam);
         }
     }
 

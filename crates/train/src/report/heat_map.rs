@@ -1,6 +1,6 @@
 //! A number per layer and step, as colours in SVG.
 
-use crate::plot::escape;
+use crate::plot::{escape, thousands};
 use std::fmt::Write as _;
 
 /// Step, names of layers, numbers.
@@ -21,8 +21,8 @@ impl HeatMap<'_> {
     /// `None` if there is nothing to show.
     pub(super) fn svg(&self) -> Option<String> {
         let layers = self.columns.first()?.1;
-        // Of a long run every n-th column, so that a cell is at least 3 pixels wide.
-        let every = self.columns.len().div_ceil(280);
+        // Of a long run every n-th column, so that a cell is at least 6 pixels wide.
+        let every = self.columns.len().div_ceil(140);
         let columns: Vec<_> = self.columns.iter().step_by(every).collect();
         let number = |x: f64| {
             let x = if self.logarithmic { x.log10() } else { x };
@@ -72,7 +72,7 @@ impl HeatMap<'_> {
                 let _ = writeln!(
                     out,
                     "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
-                     fill=\"{color}\"><title>{} at step {step}: {value}</title></rect>",
+                     fill=\"{color}\" shape-rendering=\"crispEdges\"><title>{} at step {step}: {value}</title></rect>",
                     top + row * i as f64,
                     cell + 0.1,
                     row + 0.1,
@@ -87,8 +87,9 @@ impl HeatMap<'_> {
             let _ = writeln!(
                 out,
                 "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"12\" \
-                 fill=\"#64748b\">{step}</text>",
-                bottom + 18.0
+                 fill=\"#64748b\">{}</text>",
+                bottom + 18.0,
+                thousands(*step as f64)
             );
         }
         let show = |x: f64| {

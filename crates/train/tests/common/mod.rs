@@ -24,7 +24,7 @@ pub(crate) struct Network {
     pub(crate) dropout: f32,
     /// From this step on the loss is NaN.
     pub(crate) nan_from: u64,
-    /// The loss is multiplied by 1,000 for two steps from this one on.
+    /// The loss is multiplied by 1,000 for three steps from this one on.
     pub(crate) spike_at: u64,
     /// Saving fails from this step on.
     pub(crate) full_from: Option<u64>,
@@ -92,7 +92,7 @@ impl Task for Network {
         if at.step >= self.nan_from {
             weight = f32::NAN;
         }
-        if (self.spike_at..self.spike_at.saturating_add(2)).contains(&at.step) {
+        if (self.spike_at..self.spike_at.saturating_add(3)).contains(&at.step) {
             weight *= 1000.0;
         }
         let loss = &loss * &Var::constant(Tensor::full(loss.shape(), weight));

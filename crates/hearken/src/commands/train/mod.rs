@@ -268,7 +268,8 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
     if summary.outcome == Outcome::Interrupted {
         writeln!(out, "stopped after step {}", summary.step)?;
         eprintln!("go on:  hearken train --resume {show}");
-        return Ok(());
+        out.flush()?;
+        return Err(Failure::Interrupted);
     }
     let best = summary.best.as_ref().map(|best| (best.val_loss, best.step));
     match (best, floor) {
