@@ -15,7 +15,6 @@ macro_rules! presets {
 presets![
     "stories",
     "nanogpt-cpu",
-    "shakespeare-fast",
     "gpt2-small",
     "gpt2-medium",
     "gpt2-large",
