@@ -261,7 +261,7 @@ struct Step {
     ids: Vec<u32>,
     targets: Vec<u32>,
     batch: usize,
-    step: u64,
+    done: u64,
 }
 
 impl Step {
@@ -274,13 +274,13 @@ impl Step {
         let parameters = model.parameters();
         let roles = parameters.iter().map(|p| (p.clone(), Role::of(p.name(), p.shape().dims())));
         let optimizer = Optimizer::new(OptimizerConfig::default(), DecayRule::default(), roles);
-        Self { model, parameters, optimizer, ids, targets, batch, step: 0 }
+        Self { model, parameters, optimizer, ids, targets, batch, done: 0 }
     }
 
     /// One step; gives its loss.
     fn run(&mut self) -> f32 {
-        self.step += 1;
-        let pass = Pass::train(Noise { seed: 1, step: self.step });
+        self.done += 1;
+        let pass = Pass::train(Noise { seed: 1, step: self.done });
         let loss = self.model.loss(&self.ids, &self.targets, self.batch, &pass, Options::default());
         loss.backward();
         let value = loss.value().item();

@@ -131,6 +131,7 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
 
 /// Bad settings and files are the user's to mend: exit code 2. A run that diverged or could not
 /// save has failed: exit code 1.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failure(error: Error) -> Failure {
     match error {
         Error::Diverged { .. } => Failure::Check(error.to_string()),
@@ -147,7 +148,11 @@ fn next_run(config: &RunConfig) -> PathBuf {
         1 => Path::new("runs").join(&name),
         n => Path::new("runs").join(format!("{name}-{n}")),
     };
-    (1..).map(candidate).find(|path| !path.exists()).unwrap_or_else(|| candidate(1))
+    let mut n = 1;
+    while candidate(n).exists() {
+        n += 1;
+    }
+    candidate(n)
 }
 
 /// A vocabulary of 0 is the tokenizer's; another must have room for it.
