@@ -5,6 +5,7 @@
 mod commands;
 mod failure;
 mod machine;
+mod model;
 mod run_config;
 mod terminal;
 
@@ -32,15 +33,24 @@ Environment:
   NO_COLOR=1                         no colours
 
 Examples:
+  hearken train                      learn generated stories, or --data your text
   hearken doctor                     prove every operation on this machine
   hearken doctor --op linear         prove one
   hearken bench gemm                 time matrix products
+  hearken plan --config gpt2-small   what a model costs, before anything runs
+  hearken generate --prompt 'Once'   write with the newest run
+  hearken eval --data book.txt       how well it predicts a text
+  hearken inspect weights            names, shapes and norms of its weights
   hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
 enum Command {
     Bench(commands::bench::Arguments),
     Doctor(commands::doctor::Arguments),
+    Eval(commands::eval::Arguments),
+    Generate(commands::generate::Arguments),
+    Inspect(commands::inspect::Arguments),
+    Plan(commands::plan::Arguments),
     Tokenizer(commands::tokenizer::Arguments),
     Train(commands::train::Arguments),
 }
@@ -50,6 +60,10 @@ fn main() -> ExitCode {
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Generate(arguments) => commands::generate::run(&arguments),
+        Command::Inspect(arguments) => commands::inspect::run(&arguments),
+        Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),
     });
