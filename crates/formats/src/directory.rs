@@ -177,13 +177,12 @@ fn paste(value: &mut Tensor, tensor: &Tensor, piece: &Piece) -> Result<(), (Shap
     Ok(())
 }
 
-/// All tensors of a directory, from one file or from shards.
-fn read_tensors(directory: &Path) -> Result<(PathBuf, Tensors), FormatError> {
+/// The files of a directory that hold its weights: one, or the shards that an index names.
+pub fn weight_files(directory: &Path) -> Result<Vec<PathBuf>, FormatError> {
     let single = directory.join("model.safetensors");
     let index = directory.join("model.safetensors.index.json");
     if single.exists() || !index.exists() {
-        let tensors = safetensors::read(&single)?;
-        return Ok((single, tensors));
+        return Ok(vec![single]);
     }
     let json = read_json(&index)?;
     let bad = |message: &str| FormatError::content(&index, message, "get the file again");
@@ -191,15 +190,26 @@ fn read_tensors(directory: &Path) -> Result<(PathBuf, Tensors), FormatError> {
         .get("weight_map")
         .and_then(Value::as_object)
         .ok_or_else(|| bad("has no weight_map"))?;
-    let mut tensors = Tensors::new();
     let files: Option<BTreeSet<&str>> = map.values().map(Value::as_str).collect();
-    for file in files.ok_or_else(|| bad("weight_map names something that is not a file"))? {
-        // A shard lies beside the index, whatever the index says.
-        let name =
-            Path::new(file).file_name().ok_or_else(|| bad("names a shard without a name"))?;
-        tensors.extend(safetensors::read(&directory.join(name))?);
+    let files = files.ok_or_else(|| bad("weight_map names something that is not a file"))?;
+    // A shard lies beside the index, whatever the index says.
+    let beside = |file: &str| Path::new(file).file_name().map(|name| directory.join(name));
+    let paths: Option<Vec<PathBuf>> = files.into_iter().map(beside).collect();
+    paths.ok_or_else(|| bad("names a shard without a name"))
+}
+
+/// All tensors of a directory, and the file to name when one is wrong.
+fn read_tensors(directory: &Path) -> Result<(PathBuf, Tensors), FormatError> {
+    let files = weight_files(directory)?;
+    let mut tensors = Tensors::new();
+    for file in &files {
+        tensors.extend(safetensors::read(file)?);
     }
-    Ok((index, tensors))
+    let named = match files.as_slice() {
+        [single] => single.clone(),
+        _ => directory.join("model.safetensors.index.json"),
+    };
+    Ok((named, tensors))
 }
 
 fn read_json(path: &Path) -> Result<Value, FormatError> {
@@ -405,9 +415,31 @@ fn read_rope(fields: &Fields<'_>) -> Result<PositionConfig, FormatError> {
             low_frequency_factor: rope.number_or("low_freq_factor", 1.0)?,
             high_frequency_factor: rope.number_or("high_freq_factor", 4.0)?,
         },
-        _ => return Err(rope.bad("rope_type", "\"default\", \"linear\" or \"llama3\"")),
+        "yarn" => read_yarn(&rope, context()?)?,
+        _ => {
+            let known = "\"default\", \"linear\", \"yarn\" or \"llama3\"";
+            return Err(rope.bad("rope_type", known));
+        }
     };
     Ok(PositionConfig::Rope { base, share: 1.0, scaling })
+}
+
+fn read_yarn(rope: &Fields<'_>, original_context: usize) -> Result<RopeScaling, FormatError> {
+    // What changes the factor of attention has no place in our configuration.
+    for key in ["attention_factor", "mscale", "mscale_all_dim"] {
+        if rope.present(key).is_some() {
+            return Err(rope.bad(key, "nothing: 0.1·ln(factor) + 1 is used"));
+        }
+    }
+    if !rope.truth_or("truncate", true)? {
+        return Err(rope.bad("truncate", "true"));
+    }
+    Ok(RopeScaling::Yarn {
+        factor: rope.number_or("factor", 1.0)?,
+        original_context,
+        beta_fast: rope.number_or("beta_fast", 32.0)?,
+        beta_slow: rope.number_or("beta_slow", 1.0)?,
+    })
 }
 
 fn write_config(config: &DecoderConfig, family: Family, special: SpecialTokens) -> Value {
@@ -473,6 +505,14 @@ fn write_rope(position: &PositionConfig) -> Value {
         RopeScaling::Linear { factor } => {
             json!({ "rope_type": "linear", "rope_theta": theta, "factor": number(*factor) })
         }
+        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow } => json!({
+            "rope_type": "yarn",
+            "rope_theta": theta,
+            "factor": number(*factor),
+            "original_max_position_embeddings": original_context,
+            "beta_fast": number(*beta_fast),
+            "beta_slow": number(*beta_slow),
+        }),
         RopeScaling::Llama3 {
             factor,
             original_context,

@@ -56,6 +56,7 @@ impl Family {
                 share: 1.0,
                 scaling: RopeScaling::None
                     | RopeScaling::Linear { .. }
+                    | RopeScaling::Yarn { .. }
                     | RopeScaling::Llama3 { .. },
                 ..
             }

@@ -21,6 +21,24 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<hearken::formats::FormatError> for Failure {
+    fn from(error: hearken::formats::FormatError) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
+impl From<hearken::infer::generate::PromptError> for Failure {
+    fn from(error: hearken::infer::generate::PromptError) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
+impl From<hearken::nn::config::ConfigError> for Failure {
+    fn from(error: hearken::nn::config::ConfigError) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
 impl From<hearken::data::Error> for Failure {
     fn from(error: hearken::data::Error) -> Self {
         Self::Input(error.to_string())

@@ -1,6 +1,7 @@
 //! Hearken as a library: one name for what its crates offer.
 //!
 //! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
+//! - [`train`]: the training loop, optimisers, run directories and checkpoints.
 //! - [`infer`]: text from a model, token by token.
 //! - [`formats`]: model directories and the files in them.
 //! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
@@ -31,6 +32,7 @@ pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
 pub use hearken_nn as nn;
 pub use hearken_tensor as tensor;
+pub use hearken_train as train;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@
 mod commands;
 mod failure;
 mod machine;
+mod model;
 mod terminal;
 
 use clap::{Parser, Subcommand};
@@ -29,12 +30,20 @@ Examples:
   hearken doctor                     prove every operation on this machine
   hearken doctor --op linear         prove one
   hearken bench gemm                 time matrix products
+  hearken plan --config gpt2-small   what a model costs, before anything runs
+  hearken generate --prompt 'Once'   write with the newest run
+  hearken eval --data book.txt       how well it predicts a text
+  hearken inspect weights            names, shapes and norms of its weights
   hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
 enum Command {
     Bench(commands::bench::Arguments),
     Doctor(commands::doctor::Arguments),
+    Eval(commands::eval::Arguments),
+    Generate(commands::generate::Arguments),
+    Inspect(commands::inspect::Arguments),
+    Plan(commands::plan::Arguments),
     Tokenizer(commands::tokenizer::Arguments),
 }
 
@@ -43,6 +52,10 @@ fn main() -> ExitCode {
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Generate(arguments) => commands::generate::run(&arguments),
+        Command::Inspect(arguments) => commands::inspect::run(&arguments),
+        Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
     });
     match result {

@@ -97,6 +97,21 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
+/// The words of `text` in lines of at most `width` characters; a longer word has its own line.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +121,13 @@ mod tests {
         assert_eq!(fit("ab", 4), "ab  ");
         assert_eq!(fit("αβγδ", 4), "αβγδ");
         assert_eq!(fit("αβγδε", 4), "αβγ…");
+    }
+
+    #[test]
+    fn words_are_wrapped() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("a longword b", 3), ["a", "longword", "b"]);
+        assert_eq!(wrap("", 3), [""; 0]);
     }
 
     #[test]

@@ -4,8 +4,14 @@
 //! N numbers costs 2N operations per token forward and 4N backward; scores and their weighted
 //! sums cost 2·2·T·H·D forward and twice that backward, as if nothing were masked (so that
 //! figures compare; causal attention really does half). Memory counts what this implementation
-//! holds: see [`Memory`].
+//! holds, by rehearsing a step: see [`Memory`].
 
+mod memory;
+mod rehearsal;
+
+pub use memory::{Memory, Training};
+
+use crate::cache::CacheKind;
 use crate::config::{Combine, DecoderConfig, NormKind, Placement, PositionConfig};
 
 /// One row of the parameter table.
@@ -23,41 +29,6 @@ pub struct Plan {
     /// Parameters by part.
     pub parts: Vec<Part>,
     config: DecoderConfig,
-}
-
-/// How a model is trained, as far as memory depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Training {
-    /// Sequences per micro-batch.
-    pub batch: usize,
-    /// T
-    pub tokens: usize,
-    /// Numbers that the optimiser keeps per parameter: 2 for Adam, 1 for momentum, 0 for SGD.
-    pub optimizer_states: usize,
-    /// Bytes of a saved activation: 4, or 2 with 16-bit storage.
-    pub activation_bytes: usize,
-    /// Is each block computed again in backward?
-    pub checkpointing: bool,
-}
-
-/// Bytes that training holds at its peak, by what they are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// The parameters.
-    pub parameters: u64,
-    /// Their gradients.
-    pub gradients: u64,
-    /// The optimiser's numbers.
-    pub optimizer: u64,
-    /// What forward keeps for backward, and the largest working set beside it.
-    pub activations: u64,
-}
-
-impl Memory {
-    /// All together.
-    pub fn total(&self) -> u64 {
-        self.parameters + self.gradients + self.optimizer + self.activations
-    }
 }
 
 impl Plan {
@@ -125,40 +96,23 @@ impl Plan {
         3.0 * self.forward_flops_per_token(tokens)
     }
 
-    /// Bytes of the key/value cache for one sequence of `tokens`, at `bytes` per number.
-    pub fn cache_bytes(&self, tokens: usize, bytes: usize) -> u64 {
+    /// Bytes of the key/value cache for one sequence of `tokens`: 2·L·K·D numbers per token, and
+    /// in 8 bits a scale for each head of them.
+    pub fn cache_bytes(&self, tokens: usize, kind: CacheKind) -> u64 {
         let c = &self.config;
-        2 * (c.layers * tokens * c.kv_heads() * c.head_width() * bytes) as u64
+        let heads = 2 * c.layers * tokens * c.kv_heads();
+        let numbers = heads * c.head_width();
+        let bytes = match kind {
+            CacheKind::F32 => 4 * numbers,
+            CacheKind::F16 => 2 * numbers,
+            CacheKind::Int8 => numbers + 4 * heads,
+        };
+        bytes as u64
     }
 
     /// What training holds at its peak.
     pub fn memory(&self, training: Training) -> Memory {
-        let parameters = 4 * self.parameters();
-        Memory {
-            parameters,
-            gradients: parameters,
-            optimizer: parameters * training.optimizer_states as u64,
-            activations: self.activation_bytes(training),
-        }
-    }
-
-    /// Per block, for each token: the norms' inputs (2C, on the residual stream) and outputs (2C),
-    /// the packed projection, the attention's result, and the feed-forward layer before and after
-    /// its function. With checkpointing only the block's input stays, and one block is whole.
-    fn activation_bytes(&self, training: Training) -> u64 {
-        let c = &self.config;
-        let rows = training.batch * training.tokens;
-        let inner = c.heads * c.head_width();
-        let qkv = inner + 2 * c.kv_heads() * c.head_width();
-        let wide = c.feed_forward_width();
-        let hidden = if c.feed_forward.kind.is_gated() { 3 * wide } else { 2 * wide };
-        let block = 4 * c.width + qkv + inner + hidden;
-        let saved =
-            if training.checkpointing { c.layers * c.width + block } else { c.layers * block };
-        // Backward of the widest layer holds its incoming gradient and the one it makes; the ends
-        // of the model hold the last residual, its norm, and the head's gradient.
-        let working = (4 * c.width + 2 * wide) * 4;
-        (rows * (saved * training.activation_bytes + working)) as u64
+        memory::rehearse(&self.config, self.parameters(), training)
     }
 }
 
@@ -179,6 +133,18 @@ mod tests {
             let ModelConfig::Decoder(config) =
                 presets::model_of(presets::find(name).unwrap(), name).unwrap();
             assert_eq!(Plan::new(&config).parameters(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_cache_takes_what_is_planned() {
+        for (name, config) in crate::variants::all() {
+            let plan = Plan::new(&config);
+            let model = crate::decoder::Decoder::empty(config);
+            for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
+                let bytes = model.cache(1, 17, kind).bytes() as u64;
+                assert_eq!(plan.cache_bytes(17, kind), bytes, "{name}, {kind:?}");
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ fn lock<E: PoolElement>() -> MutexGuard<'static, BTreeMap<usize, Vec<Buffer<E>>>
 }
 
 /// The length of the buffer that serves `len` elements.
-fn size_class(len: usize) -> usize {
+pub fn size_class(len: usize) -> usize {
     let granule = (len.next_power_of_two() / 16).max(16);
     len.next_multiple_of(granule)
 }

@@ -2,4 +2,8 @@
 
 pub(crate) mod bench;
 pub(crate) mod doctor;
+pub(crate) mod eval;
+pub(crate) mod generate;
+pub(crate) mod inspect;
+pub(crate) mod plan;
 pub(crate) mod tokenizer;

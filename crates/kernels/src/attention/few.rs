@@ -31,7 +31,8 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
     scratch::with(pairs * spans * rows * state, |memory| {
         let parts = [(&mut *memory, rows * state)];
         threads::for_row_chunks(pairs * spans, 1, parts, |task, [memory]| {
-            let (pair, span) = (task.start / spans, task.start % spans);
+            // All heads of a span before the next span: rows of several heads share pages.
+            let (span, pair) = (task.start / pairs, task.start % pairs);
             span_of_keys(attention, pair, block(span, SPAN, keys), memory);
         });
         threads::for_each(pairs * rows, |task| {
@@ -41,7 +42,7 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
             scratch::with(state, |sum| {
                 for span in 0..spans {
                     let (values, sums, largest) = state_of(
-                        &memory[(pair * spans + span) * rows * state..],
+                        &memory[(span * pairs + pair) * rows * state..],
                         rows,
                         stride,
                         row,

@@ -107,8 +107,9 @@ pub(super) fn run(job: &Job<'_>) {
     let tile = tile_shape();
     let block = depth_block(k);
     let (a_in_place, b_in_place) = (job.a_in_place().is_some(), job.b_in_place().is_some());
-    let operand =
-        if !b_in_place && (m < n || m == n && a_in_place) { Operand::A } else { Operand::B };
+    // Rows make more strips than columns do, where a narrow B allows it.
+    let by_rows = m > n || m == n && !a_in_place || b_in_place && m >= 8 * tile.rows;
+    let operand = if by_rows { Operand::B } else { Operand::A };
     let strips = match operand {
         Operand::A => Strips::new(n, tile.columns, GROUP_COLUMNS, threads),
         Operand::B => Strips::new(m, tile.rows, STRIP_ROWS, threads),
@@ -311,11 +312,11 @@ impl Job<'_> {
     /// The numbers of B, likewise: f32, neighbouring columns next to each other, in whole vectors.
     fn b_in_place(&self) -> Option<&[f32]> {
         let Matrix { data, rows: n, row_stride, column_stride, .. } = self.b;
-        let near = column_stride <= in_place_limit(self.a.rows);
+        let tile = tile_shape();
+        // A single row of tiles uses B once: there is nothing to make up for packing it.
+        let near = column_stride <= in_place_limit(self.a.rows) || self.a.rows <= tile.rows;
         match data {
-            Data::F32(x) if row_stride == 1 && near && n.is_multiple_of(tile_shape().lanes) => {
-                Some(x)
-            }
+            Data::F32(x) if row_stride == 1 && near && n.is_multiple_of(tile.lanes) => Some(x),
             _ => None,
         }
     }

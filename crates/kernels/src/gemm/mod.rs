@@ -1,8 +1,21 @@
 //! Matrix products: `out = A·B` or `out += A·B`, in every layout that a linear layer and its two
 //! gradients need, with what follows the product (bias, activation) done while it is in cache.
+//!
+//! | file        | what it does                                                                |
+//! |-------------|-----------------------------------------------------------------------------|
+//! | `micro`     | the product of a tile that stays in registers; all else is loops around it  |
+//! | `pack`      | lays operands out as tiles read them; widens 16-bit numbers                 |
+//! | `transpose` | blocks transposed in registers                                              |
+//! | `blocked`   | cuts M, N and K for the caches and the threads                              |
+//! | `few`       | one to three rows times a weight matrix: generation                         |
+//! | `epilogue`  | bias, activation and residual on rows just finished                         |
+//!
+//! An element is summed in an order that depends on K alone: blocks of [at most 384 steps](blocked),
+//! each a chain of multiply-adds, added up one after the other. |error| ≤ (K + 2)·ε·Σ|a||b|.
 
 mod blocked;
 mod epilogue;
+mod few;
 pub(crate) mod micro;
 pub(crate) mod pack;
 pub(crate) mod transpose;
@@ -10,7 +23,7 @@ pub(crate) mod transpose;
 pub use epilogue::Epilogue;
 
 use crate::Write;
-use crate::threads::SharedMut;
+use crate::threads::{self, SharedMut};
 use blocked::Job;
 use epilogue::Tail;
 
@@ -120,7 +133,49 @@ pub fn gemm(
     if k == 0 {
         // SAFETY: nothing else works on `out`.
         (0..m).for_each(|row| unsafe { job.finish(row, 0..n) });
+    } else if few::suits(&job) {
+        few::run(&job);
     } else {
         blocked::run(&job);
     }
 }
+
+/// Many products of one shape: `out[i] = A[i]·B[i]` or `out[i] += A[i]·B[i]`, where `a(i)` and
+/// `b(i)` are M × K and K × N and `out[i]` is M rows of N floats from `i · out_stride` on.
+///
+/// Many small products are shared out among the threads, a few large ones are each computed by
+/// all of them. The bits are those of [`gemm`] either way.
+pub fn gemm_batched<'a>(
+    batch: usize,
+    a: impl Fn(usize) -> Matrix<'a> + Sync,
+    b: impl Fn(usize) -> Matrix<'a> + Sync,
+    out: &mut [f32],
+    out_stride: usize,
+    write: Write,
+) {
+    if batch == 0 {
+        return;
+    }
+    let (m, n) = (a(0).rows, b(0).columns);
+    assert!(
+        out_stride >= m * n && out.len() >= (batch - 1) * out_stride + m * n,
+        "{batch} products of {m}×{n}, {out_stride} apart, do not fit in {} elements",
+        out.len()
+    );
+    let shared = SharedMut::new(out);
+    let product = |i: usize| {
+        let (a, b) = (a(i), b(i));
+        assert_eq!((a.rows, b.columns), (m, n), "product {i} is not {m}×{n}");
+        // SAFETY: products are at least m · n apart and this one is computed once.
+        let out = unsafe { shared.range(i * out_stride..i * out_stride + m * n) };
+        gemm(a, b, out, n, write, Epilogue::default());
+    };
+    if batch >= MANY_PRODUCTS * threads::count() {
+        threads::for_each(batch, product);
+    } else {
+        (0..batch).for_each(product);
+    }
+}
+
+/// Products for each thread from which on it is better for each to work alone.
+const MANY_PRODUCTS: usize = 4;

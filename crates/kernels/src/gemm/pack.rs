@@ -128,7 +128,7 @@ impl Source {
 }
 
 /// How a storage type is read as f32.
-trait Stored<E: Copy> {
+pub(super) trait Stored<E: Copy> {
     /// # Safety
     /// `p` must be valid for reading `LANES` numbers.
     unsafe fn load<S: Tile>(&self, s: S, p: *const E) -> S::V;
@@ -151,9 +151,9 @@ trait Stored<E: Copy> {
     }
 }
 
-struct Single;
-struct Half;
-struct Brain;
+pub(super) struct Single;
+pub(super) struct Half;
+pub(super) struct Brain;
 
 impl Stored<f32> for Single {
     #[inline(always)]
@@ -310,7 +310,7 @@ const ROWS_AHEAD: usize = 8;
 /// # Safety
 /// `rows` rows of `columns` numbers must be readable, `stride` apart.
 #[inline(always)]
-unsafe fn load_block<S: Tile, E: Copy, L: Stored<E>>(
+pub(super) unsafe fn load_block<S: Tile, E: Copy, L: Stored<E>>(
     s: S,
     how: &L,
     (rows, columns): (usize, usize),

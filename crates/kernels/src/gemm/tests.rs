@@ -1,6 +1,6 @@
 //! The product against a plain loop in f64.
 
-use super::{Data, Epilogue, Matrix, gemm};
+use super::{Data, Epilogue, Matrix, gemm, gemm_batched};
 use crate::Write;
 use crate::activation::{self, Activation};
 use crate::isa::{Isa, with_isa};
@@ -103,7 +103,7 @@ fn each_layout(
 }
 
 /// M, N, K around the tiles of all sets, the blocks of K and the strips, and degenerate.
-const SIZES: [(usize, usize, usize); 22] = [
+const SIZES: [(usize, usize, usize); 26] = [
     (1, 1, 1),
     (1, 65, 33),
     (1, 300, 700),
@@ -126,6 +126,10 @@ const SIZES: [(usize, usize, usize); 22] = [
     (200, 100, 2),
     (337, 193, 300),
     (190, 400, 260),
+    (2, 70, 400),
+    (3, 129, 800),
+    (61, 272, 90),
+    (70, 256, 400),
 ];
 
 #[test]
@@ -168,7 +172,7 @@ fn product(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    for size in [(300, 500, 300), (500, 300, 300), (1, 5000, 700), (70, 70, 3000)] {
+    for size in [(300, 500, 300), (500, 300, 300), (1, 5000, 700), (3, 900, 700), (70, 70, 3000)] {
         each_layout(size, 0, |a, b, layout| {
             let one = with_threads(1, || product(a, b));
             for threads in 2..=4 {
@@ -218,6 +222,7 @@ fn sixteen_bit_operands_are_widened() {
                     (Matrix::of(a, m, k, k), Matrix::of(b, n, k, k).transposed()),
                     (Matrix::of(a, k, m, m).transposed(), Matrix::of(b, k, n, n)),
                     (Matrix::of(a, 1, k, k), Matrix::of(b, n, k, k).transposed()),
+                    (Matrix::of(a, 2, k, k), Matrix::of(b, n, k, k).transposed()),
                 ];
                 for (a, b) in pairs {
                     let out = with_isa(isa, || product(a, b));
@@ -230,7 +235,7 @@ fn sixteen_bit_operands_are_widened() {
 
 #[test]
 fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
-    for (m, n, k) in [(1, 70, 40), (30, 70, 600), (70, 33, 16), (5, 9, 0)] {
+    for (m, n, k) in [(1, 70, 40), (30, 70, 600), (70, 33, 16), (3, 600, 20), (5, 9, 0)] {
         let (a, b) = (numbers(m * k, 1), numbers(n * k, 2));
         let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
         let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, n, k).transposed());
@@ -308,4 +313,23 @@ fn inner_dimensions_must_agree() {
         Write::Set,
         Epilogue::default(),
     );
+}
+
+#[test]
+fn a_batch_gives_the_bits_of_its_products() {
+    let (m, n, k) = (7, 20, 33);
+    for batch in [0, 1, 3, 40] {
+        let (a, b) = (numbers(batch * m * k, 1), numbers(batch * n * k, 2));
+        let a = |i: usize| Matrix::new(&a[i * m * k..], m, k);
+        let b = |i: usize| Matrix::new(&b[i * n * k..], n, k).transposed();
+        let stride = m * n + 3;
+        let mut out = vec![0.5; batch * stride];
+        gemm_batched(batch, a, b, &mut out, stride, Write::Add);
+        for i in 0..batch {
+            let mut one = vec![0.5; m * n];
+            gemm(a(i), b(i), &mut one, n, Write::Add, Epilogue::default());
+            assert_eq!(out[i * stride..i * stride + m * n], one, "product {i} of {batch}");
+            assert_eq!(out[i * stride + m * n..(i + 1) * stride], [0.5; 3], "between products");
+        }
+    }
 }

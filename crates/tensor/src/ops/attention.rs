@@ -91,6 +91,50 @@ pub fn attention_packed(qkv: &Var, learned: &[&Var], attend: &Attend) -> Var {
     run(&Operands::Packed(qkv.value().clone()), &[qkv], learned, attend)
 }
 
+/// The weights (B, H, T, S) of `q` on `k`, before dropout: for looking inside, since there are
+/// T·S of them.
+pub fn attention_weights(q: &Tensor, k: &Tensor, attend: &Attend) -> Tensor {
+    weights(&Operands::Apart([q.clone(), k.clone(), k.clone()]), attend)
+}
+
+/// As [`attention_weights`], of a packed projection (B, T, (H + 2K)·D).
+pub fn attention_weights_packed(qkv: &Tensor, attend: &Attend) -> Tensor {
+    weights(&Operands::Packed(qkv.clone()), attend)
+}
+
+/// The entropy −Σⱼ pⱼ ln pⱼ of the weights of `q` on `k`, its mean for each head (H): from 0, all
+/// weight on one key, to ln S, the same on all. A head that falls towards 0 in training has
+/// collapsed. Needs no memory of T·S.
+pub fn attention_entropy(q: &Tensor, k: &Tensor, attend: &Attend) -> Tensor {
+    entropy(&Operands::Apart([q.clone(), k.clone(), k.clone()]), attend)
+}
+
+/// As [`attention_entropy`], of a packed projection (B, T, (H + 2K)·D).
+pub fn attention_entropy_packed(qkv: &Tensor, attend: &Attend) -> Tensor {
+    entropy(&Operands::Packed(qkv.clone()), attend)
+}
+
+fn weights(operands: &Operands<Tensor>, attend: &Attend) -> Tensor {
+    with_kernel(operands, attend, |attention| {
+        let s = attention.shape;
+        let mut weights = Tensor::unset([s.batch, s.heads, s.queries, s.keys]);
+        attention.weights(weights.data_mut());
+        weights
+    })
+}
+
+fn entropy(operands: &Operands<Tensor>, attend: &Attend) -> Tensor {
+    with_kernel(operands, attend, |attention| {
+        let s = attention.shape;
+        let mut out = Tensor::unset([s.batch, s.queries, s.heads * s.value_width]);
+        let mut lse = Tensor::unset([s.batch, s.heads, s.queries]);
+        attention.forward(out.data_mut(), lse.data_mut());
+        let mut entropy = Tensor::unset([s.heads]);
+        attention.entropy(lse.data(), entropy.data_mut());
+        entropy
+    })
+}
+
 /// q, k and v, one by one or packed.
 enum Operands<T> {
     Apart([T; 3]),
@@ -315,6 +359,38 @@ mod tests {
         for (i, got) in x.gradient().unwrap().data().iter().enumerate() {
             let want = parts[0].data()[i] + parts[1].data()[i] + parts[2].data()[i];
             assert!((got - want).abs() <= 4.0 * f32::EPSILON * (1.0 + want.abs()));
+        }
+    }
+
+    #[test]
+    fn weights_and_entropy_are_those_of_the_output() {
+        let qkv = Rng::new(1).normal([2, 9, 24], 1.0);
+        let part = |n: usize| {
+            let columns = qkv.data().chunks_exact(24).flat_map(|row| &row[n * 8..(n + 1) * 8]);
+            Tensor::new([2, 9, 8], &columns.copied().collect::<Vec<f32>>())
+        };
+        let (q, k, v) = (part(0), part(1), part(2));
+        let attend = Attend::new(2).rule(Causal::new(9, 9));
+        let weights = attention_weights(&q, &k, &attend);
+        assert_eq!(weights.data(), attention_weights_packed(&qkv, &attend).data());
+        let mut made = vec![0.0; 2 * 9 * 8];
+        let mut entropy = [0.0; 2];
+        for (row, weights) in weights.data().chunks_exact(9).enumerate() {
+            let (b, h, i) = (row / 18, row / 9 % 2, row % 9);
+            for (j, &p) in weights.iter().enumerate().filter(|(_, p)| **p > 0.0) {
+                entropy[h] -= f64::from(p * p.ln()) / 18.0;
+                for d in 0..4 {
+                    let v = v.data()[(b * 9 + j) * 8 + h * 4 + d];
+                    made[(b * 9 + i) * 8 + h * 4 + d] += f64::from(p * v);
+                }
+            }
+        }
+        let vars = [&q, &k, &v].map(|x| Var::constant(x.clone()));
+        let out = attention(&vars[0], &vars[1], &vars[2], &[], &attend);
+        // Both ways are off by some roundings of weights and of nine products.
+        assert!(crate::gradcheck::error(out.value().data(), &made) < 1e-6);
+        for got in [attention_entropy(&q, &k, &attend), attention_entropy_packed(&qkv, &attend)] {
+            assert!(crate::gradcheck::error(got.data(), &entropy) < 1e-6);
         }
     }
 

@@ -87,7 +87,7 @@ pub fn last_logits(h: &Tensor, weight: impl Into<Weight>, bias: Option<&Tensor>)
 /// So a large vocabulary takes 256 rows, 51 MB of logits for GPT-2. Measured there, N = 512 on two
 /// cores, forward and backward: 870 ms in chunks of 32 rows, 650 of 64, 550 of 128, 510 of 256,
 /// 480 in one.
-fn rows_per_chunk(vocabulary: usize) -> usize {
+pub fn rows_per_chunk(vocabulary: usize) -> usize {
     const CACHE: usize = (4 << 20) / size_of::<f32>();
     const LEAST: usize = 256;
     (CACHE / vocabulary.max(1)).max(LEAST).next_multiple_of(LEAST)

@@ -8,7 +8,7 @@ mod table;
 
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
-use crate::terminal::{Progress, Terminal};
+use crate::terminal::{Progress, Terminal, wrap};
 use check::OpReport;
 use hearken::tensor::gradcheck::Case;
 use hearken::tensor::ops;
@@ -170,6 +170,7 @@ fn write_machine(
     machine: &Machine,
     peak: &Peaks,
 ) -> io::Result<()> {
+    const NAME: usize = "features ".len();
     let Peaks { one_thread: one, all_threads: all } = peak;
     let threads = plural(machine.threads, "thread");
     let lines = [
@@ -188,8 +189,12 @@ fn write_machine(
             ),
         ),
     ];
-    for (name, text) in lines.iter().filter(|(_, text)| !text.is_empty()) {
-        writeln!(out, "{} {text}", terminal.bold(&format!("{name:9}")))?;
+    for (name, text) in lines {
+        let room = terminal.width.saturating_sub(NAME + 1);
+        for (i, line) in wrap(&text, room).into_iter().enumerate() {
+            let name = if i == 0 { name } else { "" };
+            writeln!(out, "{} {line}", terminal.bold(&format!("{name:NAME$}")))?;
+        }
     }
     writeln!(out)
 }

@@ -1,0 +1,33 @@
+//! Writes a model with random weights: something for other programs to load.
+//!
+//! ```sh
+//! cargo run --example random_model -- gpt2-small DIR
+//! cargo run --example random_model -- configs/bench/small.toml DIR
+//! ```
+
+use hearken_formats::directory::SpecialTokens;
+use hearken_nn::config::ModelConfig;
+use hearken_nn::decoder::Decoder;
+use hearken_nn::presets;
+use std::error::Error;
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [config, directory] = arguments.as_slice() else {
+        return Err("give a configuration (file or preset) and a directory".into());
+    };
+    let text = match presets::find(config) {
+        Some(text) => text.to_owned(),
+        None => std::fs::read_to_string(config)?,
+    };
+    let ModelConfig::Decoder(mut config) = presets::model_of(&text, config)?;
+    if config.vocabulary == 0 {
+        config.vocabulary = 1000; // left to the tokenizer, and there is none here
+    }
+    config.validate()?;
+    let model = Decoder::new(config, 1);
+    let family = hearken_formats::save(Path::new(directory), &model, SpecialTokens::default())?;
+    println!("{family:?} in {directory}");
+    Ok(())
+}

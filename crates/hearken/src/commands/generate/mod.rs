@@ -1,0 +1,314 @@
+//! `hearken generate`: text from a model, as it comes.
+
+mod prompt;
+mod write;
+
+use crate::failure::Failure;
+use crate::model::{Model, ModelArguments, TokenizerArguments, parse_ids};
+use crate::terminal::Terminal;
+use hearken::data::tokenizer::Tokenizer;
+use hearken::infer::beam::BeamSearch;
+use hearken::infer::generate::Request;
+use hearken::infer::sampler::Sampling;
+use hearken::nn::cache::CacheKind;
+use prompt::Prompt;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+use write::{Form, Writer};
+
+/// Write text with a model.
+///
+/// Continues a prompt token by token and shows the text as it comes. Without a prompt it asks for
+/// one: line by line on a terminal (Ctrl-D ends), or all of stdin. In a pipe only the new text is
+/// written; on a terminal the prompt stands before it.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+
+    #[command(flatten)]
+    tokenizer: TokenizerArguments,
+
+    /// The text to continue
+    #[arg(long, short, value_name = "TEXT", conflicts_with_all = ["prompt_file", "ids"])]
+    prompt: Option<String>,
+
+    /// A file with the text to continue
+    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    prompt_file: Option<PathBuf>,
+
+    /// The tokens to continue, such as 464,3797; works without a tokenizer
+    #[arg(long, value_name = "IDS", value_parser = parse_id_list)]
+    ids: Option<IdList>,
+
+    /// The most tokens to write
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 200)]
+    tokens: usize,
+
+    /// Logits are divided by it: 0 always takes the most likely token, 1 is as trained
+    #[arg(
+        long,
+        short,
+        value_name = "T",
+        allow_negative_numbers = true,
+        default_value_t = 0.8,
+        conflicts_with = "beams"
+    )]
+    temperature: f32,
+
+    /// Choose among the K most likely tokens
+    #[arg(long, value_name = "K", conflicts_with = "beams")]
+    top_k: Option<usize>,
+
+    /// Choose among the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P", allow_negative_numbers = true, conflicts_with = "beams")]
+    top_p: Option<f32>,
+
+    /// Choose among tokens at least P times as likely as the most likely one
+    #[arg(long, value_name = "P", allow_negative_numbers = true, conflicts_with = "beams")]
+    min_p: Option<f32>,
+
+    /// Above 1, makes tokens that have occurred less likely
+    #[arg(
+        long,
+        value_name = "R",
+        allow_negative_numbers = true,
+        default_value_t = 1.0,
+        conflicts_with = "beams"
+    )]
+    repetition_penalty: f32,
+
+    /// Search for the likeliest text with this many candidates side by side
+    #[arg(long, value_name = "N")]
+    beams: Option<usize>,
+
+    /// A text of n tokens scores Σ ln p / nᴬ: above 0 favours longer ones
+    #[arg(
+        long,
+        value_name = "A",
+        allow_negative_numbers = true,
+        default_value_t = 1.0,
+        requires = "beams"
+    )]
+    length_penalty: f32,
+
+    /// Stop before this text (may be given several times)
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+
+    /// Go on behind the token that ends a text
+    #[arg(long)]
+    ignore_end: bool,
+
+    /// The same seed gives the same text [default: another one every time]
+    #[arg(long, value_name = "N", conflicts_with = "beams")]
+    seed: Option<u64>,
+
+    /// How keys and values are kept: none computes everything anew for every token
+    #[arg(long, value_name = "KIND", default_value = "f32")]
+    cache: CacheChoice,
+
+    /// Show each token with its probability and those that might have come instead
+    #[arg(long, conflicts_with = "beams")]
+    show_probabilities: bool,
+
+    /// Say how fast it was, and the seed, on stderr
+    #[arg(long, short)]
+    verbose: bool,
+
+    /// Write one JSON object when all is done
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken generate --prompt 'ROMEO:'
+  hearken generate --model runs/mine --prompt 'Once upon' --temperature 0.7 --top-p 0.9
+  hearken generate --model gpt2 --prompt 'The cat' --beams 4 --tokens 20
+  echo 'Dear Sir,' | hearken generate --stop 'Yours' --seed 7
+  hearken generate --model DIR --ids 464,3797 --tokens 5 --json
+
+Keys of --json:
+  model, seed       the directory; the seed (null for beams)
+  prompt_ids        the tokens of the prompt
+  ids, text         the new tokens and their text (null without a tokenizer)
+  finish            length, end (the token that ends a text came) or stop (a --stop text came)
+  seconds, tokens_per_second
+  steps             with --show-probabilities: id, text, probability, and candidates,
+                    the five most likely with the same keys
+  beams             with --beams: ids, text, log_probability and score of each, best first";
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CacheChoice {
+    F32,
+    F16,
+    Int8,
+    None,
+}
+
+impl CacheChoice {
+    fn kind(self) -> Option<CacheKind> {
+        match self {
+            Self::F32 => Some(CacheKind::F32),
+            Self::F16 => Some(CacheKind::F16),
+            Self::Int8 => Some(CacheKind::Int8),
+            Self::None => None,
+        }
+    }
+}
+
+/// A list is one value to the command line, not one per token.
+#[derive(Clone)]
+struct IdList(Vec<u32>);
+
+fn parse_id_list(text: &str) -> Result<IdList, String> {
+    parse_ids(text).map(IdList)
+}
+
+/// Everything that was asked for, checked.
+struct Job {
+    model: Model,
+    tokenizer: Option<Tokenizer>,
+    way: Way,
+    most_tokens: usize,
+    ends: Vec<u32>,
+    stops: Vec<String>,
+    cache: Option<CacheKind>,
+}
+
+/// How the text is found.
+enum Way {
+    Sample(Sampling),
+    Search { beams: usize, length_penalty: f32 },
+}
+
+impl Job {
+    fn new(arguments: &Arguments) -> Result<Self, Failure> {
+        let way = match arguments.beams {
+            None => Way::Sample(sampling(arguments)?),
+            Some(beams) => search(arguments, beams)?,
+        };
+        let model = Model::open(&arguments.model)?;
+        let tokenizer = model.tokenizer(&arguments.tokenizer)?;
+        if tokenizer.is_none() {
+            let hint = "give the prompt as tokens with --ids 1,2,3, or name a --tokenizer";
+            if arguments.ids.is_none() {
+                model.require_tokenizer(&arguments.tokenizer, hint)?;
+            } else if !arguments.stop.is_empty() {
+                let message = "--stop is a text, and the model has no tokenizer";
+                return Err(Failure::Input(format!("{message}\nhint: name a --tokenizer")));
+            }
+        }
+        let end = model.end(tokenizer.as_ref()).filter(|_| !arguments.ignore_end);
+        Ok(Self {
+            model,
+            tokenizer,
+            way,
+            most_tokens: arguments.tokens,
+            ends: end.into_iter().collect(),
+            stops: arguments.stop.clone(),
+            cache: arguments.cache.kind(),
+        })
+    }
+
+    /// With the seed moved on: every line of a conversation has its own.
+    fn request(&self, prompt: Vec<u32>, sampling: Sampling, turn: u64) -> Request {
+        Request {
+            prompt,
+            sampling: Sampling { seed: sampling.seed.wrapping_add(turn), ..sampling },
+            most_tokens: self.most_tokens,
+            ends: self.ends.clone(),
+            cache: self.cache,
+        }
+    }
+
+    fn beam_search(&self, beams: usize, length_penalty: f32) -> BeamSearch {
+        BeamSearch { beams, length_penalty, most_tokens: self.most_tokens, ends: self.ends.clone() }
+    }
+}
+
+fn sampling(arguments: &Arguments) -> Result<Sampling, Failure> {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
+    let sampling = Sampling {
+        temperature: arguments.temperature,
+        top_k: arguments.top_k,
+        top_p: arguments.top_p,
+        min_p: arguments.min_p,
+        repetition_penalty: arguments.repetition_penalty,
+        // 32 bits are easy to type again.
+        seed: arguments.seed.unwrap_or_else(|| clock() & 0xffff_ffff),
+    };
+    sampling.validate().map_err(|error| Failure::Input(error.to_string()))?;
+    Ok(sampling)
+}
+
+fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {
+    if !(1..=1024).contains(&beams) {
+        let message = format!("{beams} beams, expected 1 to 1024");
+        return Err(Failure::Input(format!("{message}\nhint: 4 is usual")));
+    }
+    if arguments.cache == CacheChoice::None {
+        let message = "beams live in a cache, and --cache is none";
+        return Err(Failure::Input(format!("{message}\nhint: leave --cache out")));
+    }
+    if !arguments.length_penalty.is_finite() {
+        let message = format!("length penalty is {}", arguments.length_penalty);
+        return Err(Failure::Input(format!("{message}\nhint: 1 is the mean per token")));
+    }
+    Ok(Way::Search { beams, length_penalty: arguments.length_penalty })
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let job = Job::new(arguments)?;
+    let given = Prompt::given(
+        arguments.prompt.as_deref(),
+        arguments.prompt_file.as_deref(),
+        arguments.ids.as_ref().map(|ids| ids.0.as_slice()),
+    )?;
+    let mut writer = Writer {
+        job: &job,
+        out: io::stdout(),
+        terminal: Terminal::stdout(),
+        on_terminal: io::stdout().is_terminal(),
+        form: Form::new(arguments.json, arguments.show_probabilities),
+        verbose: arguments.verbose,
+    };
+    if let Some(prompt) = given {
+        return writer.write(&prompt, 0);
+    }
+    if io::stdin().is_terminal() && !arguments.json {
+        return converse(&mut writer);
+    }
+    let text = io::read_to_string(io::stdin())
+        .map_err(|error| Failure::Input(format!("cannot read the prompt from stdin: {error}")))?;
+    // `echo` ends its line; the prompt does not.
+    writer.write(&Prompt::Text(text.strip_suffix('\n').unwrap_or(&text).to_owned()), 0)
+}
+
+/// Continues line after line until the input ends.
+fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
+    eprintln!("type a beginning and press Enter; Ctrl-D ends");
+    for turn in 0.. {
+        eprint!("> ");
+        io::stderr().flush()?;
+        let mut line = String::new();
+        let read = io::stdin().lock().read_line(&mut line);
+        let read = read.map_err(|error| Failure::Input(format!("cannot read: {error}")))?;
+        if read == 0 {
+            eprintln!();
+            break;
+        }
+        let prompt = Prompt::Text(line.trim_end_matches(['\r', '\n']).to_owned());
+        match writer.write(&prompt, turn) {
+            // A character that the tokenizer does not know ends the line, not the conversation.
+            Err(Failure::Input(message)) => eprintln!("error: {message}"),
+            other => other?,
+        }
+    }
+    Ok(())
+}

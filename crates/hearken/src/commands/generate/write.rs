@@ -1,0 +1,272 @@
+//! Writing a text: streamed, as a table of probabilities, or as JSON.
+
+use super::prompt::Prompt;
+use super::{Job, Way};
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+use hearken::data::tokenizer::Tokenizer;
+use hearken::infer::beam::Found;
+use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate};
+use hearken::infer::sampler::{Candidate, Sampling};
+use hearken::infer::stream::TextStream;
+use hearken::nn::cache::CacheKind;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::time::Instant;
+
+/// How many candidates are shown.
+const SHOWN: usize = 5;
+
+/// Where texts go.
+pub(super) struct Writer<'a, W> {
+    pub(super) job: &'a Job,
+    pub(super) out: W,
+    pub(super) terminal: Terminal,
+    pub(super) on_terminal: bool,
+    pub(super) form: Form,
+    pub(super) verbose: bool,
+}
+
+/// How a text is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As it comes.
+    Text,
+    /// A line per token, with probabilities.
+    Lines,
+    /// One object at the end, with the probabilities of each token or without.
+    Json { steps: bool },
+}
+
+impl Form {
+    pub(super) fn new(json: bool, probabilities: bool) -> Self {
+        match (json, probabilities) {
+            (true, steps) => Self::Json { steps },
+            (false, true) => Self::Lines,
+            (false, false) => Self::Text,
+        }
+    }
+
+    fn is_json(self) -> bool {
+        matches!(self, Self::Json { .. })
+    }
+}
+
+/// The text of tokens; what the tokenizer does not know is left out.
+fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+    let known = |id: &u32| (*id as usize) < tokenizer.vocabulary_size();
+    let ids: Vec<u32> = ids.iter().copied().filter(known).collect();
+    tokenizer.decode_without_special(&ids).unwrap_or_default()
+}
+
+/// A token for the eye: special ones by name.
+fn name(tokenizer: Option<&Tokenizer>, id: u32) -> Option<String> {
+    let tokenizer = tokenizer?;
+    if tokenizer.is_special(id) { tokenizer.token(id) } else { Some(decode(tokenizer, &[id])) }
+}
+
+impl<W: Write> Writer<'_, W> {
+    /// Continues `prompt`, the `turn`-th.
+    pub(super) fn write(&mut self, prompt: &Prompt, turn: u64) -> Result<(), Failure> {
+        let ids = prompt.ids(self.job)?;
+        match self.job.way {
+            Way::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
+            Way::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
+        }
+    }
+
+    fn sample(
+        &mut self,
+        prompt: &Prompt,
+        ids: Vec<u32>,
+        sampling: Sampling,
+        turn: u64,
+    ) -> Result<(), Failure> {
+        let job = self.job;
+        let tokenizer = job.tokenizer.as_ref();
+        let request = job.request(ids, sampling, turn);
+        let plain = self.form == Form::Text;
+        let with_steps = self.form == Form::Json { steps: true };
+        if let (true, true, Prompt::Text(text)) = (plain, self.on_terminal, prompt) {
+            write!(self.out, "{}", self.terminal.bold(text))?;
+            self.out.flush()?;
+        }
+        let mut stream = tokenizer.map(|tokenizer| {
+            TextStream::new(|ids: &[u32]| decode(tokenizer, ids), job.stops.clone())
+        });
+        let (mut text, mut steps, mut count) = (String::new(), Vec::new(), 0);
+        let mut trouble: Option<io::Error> = None;
+        let start = Instant::now();
+        let mut first = None;
+        let (new, finish) = generate(&job.model.decoder, &request, |step| {
+            first.get_or_insert_with(|| start.elapsed());
+            let piece = match &mut stream {
+                Some(stream) => stream.push(step.id),
+                None if count == 0 => step.id.to_string(),
+                None => format!(",{}", step.id),
+            };
+            count += 1;
+            let written = match self.form {
+                Form::Text => write!(self.out, "{piece}").and_then(|()| self.out.flush()),
+                Form::Lines => self.write_step(tokenizer, step),
+                Form::Json { .. } => Ok(()),
+            };
+            text.push_str(&piece);
+            if with_steps {
+                steps.push(step_json(tokenizer, step));
+            }
+            let stopped = stream.as_ref().is_some_and(TextStream::stopped);
+            trouble = written.err();
+            if stopped || trouble.is_some() { Flow::Stop } else { Flow::Continue }
+        })?;
+        let elapsed = start.elapsed();
+        if let Some(error) = trouble {
+            return Err(error.into());
+        }
+        if let Some(stream) = &mut stream {
+            let rest = stream.finish();
+            if plain {
+                write!(self.out, "{rest}")?;
+            }
+            text.push_str(&rest);
+        }
+        if plain {
+            writeln!(self.out)?;
+        }
+        // The first token waits for the whole prompt; the others are what a reader sees.
+        let reading = first.unwrap_or(elapsed).as_secs_f64();
+        let seconds = elapsed.as_secs_f64();
+        let speed = new.len().saturating_sub(1) as f64 / (seconds - reading).max(1e-9);
+        if self.form.is_json() {
+            let finish = match finish {
+                Finish::Length => "length",
+                Finish::End => "end",
+                Finish::Stopped => "stop",
+            };
+            let mut object = json!({
+                "model": job.model.directory,
+                "seed": request.sampling.seed,
+                "prompt_ids": request.prompt,
+                "ids": new,
+                "text": tokenizer.map(|_| text),
+                "finish": finish,
+                "seconds": seconds,
+                "tokens_per_second": speed,
+            });
+            if with_steps {
+                object["steps"] = Value::Array(steps);
+            }
+            writeln!(self.out, "{object:#}")?;
+        }
+        if self.verbose {
+            let (read, wrote) = (request.prompt.len(), new.len());
+            eprintln!(
+                "read {read} tokens in {reading:.3} s ({:.0}/s), wrote {wrote} in {seconds:.3} s \
+                 ({speed:.0}/s); seed {}",
+                read as f64 / reading.max(1e-9),
+                request.sampling.seed
+            );
+        }
+        Ok(())
+    }
+
+    /// One line: the token, its probability, and what else might have come.
+    fn write_step(&mut self, tokenizer: Option<&Tokenizer>, step: &Step) -> io::Result<()> {
+        let shown = |id: u32| match name(tokenizer, id) {
+            Some(name) => format!("{name:?}"),
+            None => id.to_string(),
+        };
+        let chosen = chosen(step);
+        let others: Vec<String> = step
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.id != step.id)
+            .take(SHOWN - 1)
+            .map(|c| format!("{} {:.3}", shown(c.id), c.probability))
+            .collect();
+        let own = format!("{:<14} {:.3}", shown(step.id), chosen);
+        writeln!(self.out, "{}   {}", self.terminal.bold(&own), others.join("  "))
+    }
+
+    fn search(&mut self, ids: &[u32], beams: usize, length_penalty: f32) -> Result<(), Failure> {
+        let job = self.job;
+        let tokenizer = job.tokenizer.as_ref();
+        let start = Instant::now();
+        let search = job.beam_search(beams, length_penalty);
+        let kind = job.cache.unwrap_or(CacheKind::F32);
+        let found = beam_search(&job.model.decoder, ids, &search, kind)?;
+        let seconds = start.elapsed().as_secs_f64();
+        // A stop text cuts what was found; the search itself does not know of texts.
+        let text = |found: &Found| {
+            tokenizer.map(|tokenizer| {
+                let text = decode(tokenizer, &found.tokens);
+                let cut = job.stops.iter().filter_map(|stop| text.find(stop.as_str())).min();
+                (text[..cut.unwrap_or(text.len())].to_owned(), cut.is_some())
+            })
+        };
+        let Some(best) = found.first() else {
+            let message = "no text was found: every token is impossible";
+            return Err(Failure::Check(format!("{message}\nhint: are the weights finite?")));
+        };
+        let steps = best.tokens.len();
+        if self.form.is_json() {
+            let ended = best.tokens.last().is_some_and(|id| job.ends.contains(id));
+            let best_text = text(best);
+            let stopped = best_text.as_ref().is_some_and(|(_, cut)| *cut);
+            let finish = if stopped {
+                "stop"
+            } else if ended {
+                "end"
+            } else {
+                "length"
+            };
+            let beam = |found: &Found| {
+                json!({
+                    "ids": found.tokens,
+                    "text": text(found).map(|(text, _)| text),
+                    "log_probability": found.log_probability,
+                    "score": found.score,
+                })
+            };
+            let object = json!({
+                "model": job.model.directory,
+                "seed": null,
+                "prompt_ids": ids,
+                "ids": best.tokens,
+                "text": best_text.map(|(text, _)| text),
+                "finish": finish,
+                "seconds": seconds,
+                "tokens_per_second": steps as f64 / seconds.max(1e-9),
+                "beams": found.iter().map(beam).collect::<Vec<_>>(),
+            });
+            writeln!(self.out, "{object:#}")?;
+        } else if let Some((text, _)) = text(best) {
+            writeln!(self.out, "{text}")?;
+        } else {
+            let ids: Vec<String> = best.tokens.iter().map(ToString::to_string).collect();
+            writeln!(self.out, "{}", ids.join(","))?;
+        }
+        if self.verbose {
+            eprintln!(
+                "{beams} beams, {steps} tokens in {seconds:.3} s; ln p {:.3}, score {:.3}",
+                best.log_probability, best.score
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The chance that the token had.
+fn chosen(step: &Step) -> f32 {
+    step.candidates.iter().find(|c| c.id == step.id).map_or(0.0, |c| c.probability)
+}
+
+fn step_json(tokenizer: Option<&Tokenizer>, step: &Step) -> Value {
+    let candidate = |c: &Candidate| json!({ "id": c.id, "text": name(tokenizer, c.id), "probability": c.probability });
+    json!({
+        "id": step.id,
+        "text": name(tokenizer, step.id),
+        "probability": chosen(step),
+        "candidates": step.candidates.iter().take(SHOWN).map(candidate).collect::<Vec<_>>(),
+    })
+}

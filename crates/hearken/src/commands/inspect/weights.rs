@@ -1,0 +1,133 @@
+//! `hearken inspect weights`: what a model directory holds.
+
+use crate::failure::Failure;
+use crate::model::{ModelArguments, locate};
+use crate::terminal::{Terminal, fit};
+use hearken::formats::{directory, safetensors};
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// List the weights: names, shapes, types and norms.
+///
+/// Reads the files as they are, so that it works for architectures that hearken does not run.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken inspect weights --model DIR
+  hearken inspect weights --json | jq '.tensors[] | select(.largest > 10) | .name'
+
+Keys of --json:
+  parameters   numbers in all
+  tensors      per tensor: name, shape, dtype, parameters, norm (the root of the sum of
+               squares), rms (the root of their mean), largest (of the absolute values)";
+
+#[derive(Serialize)]
+struct Report {
+    parameters: usize,
+    tensors: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    shape: Vec<usize>,
+    dtype: String,
+    parameters: usize,
+    norm: f64,
+    rms: f64,
+    largest: f32,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let directory = locate(arguments.model.model.as_deref())?;
+    let mut tensors = Vec::new();
+    for file in directory::weight_files(&directory)? {
+        let entries = safetensors::entries(&file)?;
+        let values = safetensors::read(&file)?;
+        for entry in entries {
+            let Some(value) = values.get(&entry.name) else { continue };
+            tensors.push(row(entry, value.data()));
+        }
+    }
+    let report = Report { parameters: tensors.iter().map(|t| t.parameters).sum(), tensors };
+    let mut out = io::stdout();
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
+        writeln!(out, "{text}")?;
+        return Ok(());
+    }
+    table(&mut out, &report)?;
+    Ok(())
+}
+
+fn row(entry: safetensors::Entry, data: &[f32]) -> Row {
+    let squares: f64 = data.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    // Unlike f32::max, this lets a NaN be seen.
+    let larger = |most: f32, x: &f32| if x.abs() > most || x.is_nan() { x.abs() } else { most };
+    Row {
+        parameters: data.len(),
+        norm: squares.sqrt(),
+        rms: (squares / data.len().max(1) as f64).sqrt(),
+        largest: data.iter().fold(0.0, larger),
+        name: entry.name,
+        shape: entry.shape,
+        dtype: entry.dtype,
+    }
+}
+
+fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let terminal = Terminal::stdout();
+    let shape = |row: &Row| {
+        let dims: Vec<String> = row.shape.iter().map(ToString::to_string).collect();
+        if dims.is_empty() { "scalar".to_owned() } else { dims.join(" × ") }
+    };
+    let longest = |of: &dyn Fn(&Row) -> usize| report.tensors.iter().map(of).max().unwrap_or(0);
+    let shape_width = longest(&|row| shape(row).chars().count()).max("shape".len());
+    // What is left of the line beside the shape (and two spaces), type and three numbers.
+    let rest = shape_width + 2 + 4 + 3 * 11;
+    let name_width = longest(&|row| row.name.chars().count());
+    let name_width = name_width.min(terminal.width.saturating_sub(rest + 1)).max(12);
+    let head = format!(
+        "{}  {:shape_width$} {:>4} {:>10} {:>10} {:>10}",
+        fit("name", name_width),
+        "shape",
+        "type",
+        "norm",
+        "rms",
+        "largest"
+    );
+    writeln!(out, "{}", terminal.bold(&head))?;
+    for row in &report.tensors {
+        writeln!(
+            out,
+            "{}  {:shape_width$} {:>4} {:>10} {:>10} {:>10}",
+            fit(&row.name, name_width),
+            shape(row),
+            row.dtype.to_lowercase(),
+            number(row.norm),
+            number(row.rms),
+            number(f64::from(row.largest))
+        )?;
+    }
+    writeln!(out, "{} tensors, {} parameters", report.tensors.len(), report.parameters)
+}
+
+/// Four digits that count.
+fn number(x: f64) -> String {
+    if x == 0.0 || (1e-3..1e6).contains(&x) {
+        let digits = (3 - x.max(1e-9).log10().floor() as i32).clamp(0, 6) as usize;
+        format!("{x:.digits$}")
+    } else {
+        format!("{x:.3e}")
+    }
+}

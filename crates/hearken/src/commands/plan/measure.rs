@@ -1,0 +1,85 @@
+//! Two steps of training, to hold the plan against what they really take.
+
+use super::{OptimizerChoice, Report};
+use crate::failure::Failure;
+use crate::machine;
+use hearken::nn::decoder::Decoder;
+use hearken::nn::layers::{Noise, Pass};
+use hearken::tensor::ops::cross_entropy::Options;
+use hearken::tensor::{pool, with_storage};
+use hearken::train::{DecayRule, Optimizer, OptimizerConfig, Role};
+use serde::Serialize;
+use serde_json::json;
+use std::time::Instant;
+
+/// What two steps took.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Measured {
+    /// The most bytes of tensors at any one time.
+    pub(super) in_use: usize,
+    /// Bytes of tensors that the process holds on to.
+    pub(super) reserved: usize,
+    /// What the process grew by, where the system tells.
+    pub(super) resident: Option<usize>,
+    /// Of the second step.
+    pub(super) seconds: f64,
+}
+
+/// Trains on arbitrary tokens: memory does not depend on which.
+pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
+    let chosen = report.training;
+    if report.available.is_some_and(|free| report.memory.total > free as u64) {
+        return Err(Failure::Input(
+            "this model does not fit the memory that is free, so it cannot be measured\nhint: a \
+             smaller --batch-size or --checkpointing takes less"
+                .to_owned(),
+        ));
+    }
+    pool::release();
+    pool::reset_peak();
+    machine::reset_peak_resident();
+    let before = machine::peak_resident_bytes();
+    let mut model = Decoder::new(report.model.clone(), 1);
+    model.set_checkpointing(chosen.checkpointing);
+    let parameters = model.parameters().into_iter().map(|parameter| {
+        let role = Role::of(parameter.name(), parameter.shape().dims());
+        (parameter, role)
+    });
+    let config = optimizer(chosen.optimizer)?;
+    let mut optimizer = Optimizer::new(config, DecayRule::default(), parameters);
+    let vocabulary = report.model.vocabulary;
+    let ids: Vec<u32> =
+        (0..chosen.batch_size * chosen.tokens).map(|i| (i * 7 % vocabulary) as u32).collect();
+    let mut seconds = 0.0;
+    for step in 0..2 {
+        let start = Instant::now();
+        let pass = Pass::train(Noise { seed: 1, step });
+        with_storage(chosen.precision.precision().storage(), || {
+            model.loss(&ids, &ids, chosen.batch_size, &pass, Options::default()).backward();
+        });
+        optimizer.step(1e-4, 1.0);
+        optimizer.zero_gradients();
+        seconds = start.elapsed().as_secs_f64();
+    }
+    let usage = pool::usage();
+    let resident = machine::peak_resident_bytes().zip(before);
+    Ok(Measured {
+        in_use: usage.peak,
+        reserved: usage.in_use + usage.kept,
+        resident: resident.map(|(most, before)| most.saturating_sub(before)),
+        seconds,
+    })
+}
+
+/// With its usual constants.
+fn optimizer(choice: OptimizerChoice) -> Result<OptimizerConfig, Failure> {
+    let config = match choice {
+        OptimizerChoice::Sgd => json!({ "kind": "sgd" }),
+        OptimizerChoice::Momentum => json!({ "kind": "sgd", "momentum": 0.9 }),
+        OptimizerChoice::Lion => json!({ "kind": "lion" }),
+        OptimizerChoice::Muon => json!({ "kind": "muon" }),
+        OptimizerChoice::Adam => json!({ "kind": "adam" }),
+        OptimizerChoice::AdamW => json!({ "kind": "adamw" }),
+    };
+    serde_json::from_value(config).map_err(|error| Failure::Input(error.to_string()))
+}

@@ -1,0 +1,116 @@
+//! `hearken eval`, end to end.
+
+use crate::common::run;
+use crate::{CHARACTERS, config, model_directory, parse, with_model, write_model};
+use serde_json::Value;
+use std::path::Path;
+
+const TEXT: &str = "once upon a time there was a cat.\nit sat on the mat and looked at the moon.\n";
+
+fn evaluate(directory: &Path, rest: &[&str]) -> Value {
+    let data = directory.join("text.txt");
+    std::fs::write(&data, TEXT).unwrap();
+    let rest = [&["--data", data.to_str().unwrap(), "--json"], rest].concat();
+    parse(&run(&mut with_model(&["eval"], directory, &rest)).succeeded().stdout)
+}
+
+/// Mean of −ln p of every character but the first: from its window's beginning if the windows lie
+/// `stride` apart.
+fn by_hand(text: &str, stride: usize) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let model = write_model(folder.path());
+    let ids: Vec<u32> = text.chars().map(|c| CHARACTERS.find(c).unwrap() as u32).collect();
+    let context = config().context;
+    let mut sum = 0.0;
+    for target in 1..ids.len() {
+        // The first window that has the target.
+        let index = target.saturating_sub(context).div_ceil(stride);
+        let seen = &ids[index * stride..target];
+        let logits = model.next_logits(seen, 1);
+        let exp: Vec<f64> = logits.data().iter().map(|l| f64::from(*l).exp()).collect();
+        sum -= (exp[ids[target] as usize] / exp.iter().sum::<f64>()).ln();
+    }
+    sum / (ids.len() - 1) as f64
+}
+
+#[test]
+fn the_loss_is_that_of_every_token_but_the_first() {
+    let directory = model_directory();
+    let json = evaluate(directory.path(), &[]);
+    let number = |key: &str| json[key].as_f64().unwrap();
+    let want = by_hand(TEXT, 16);
+    // f32 logits, and sums in another order.
+    assert!((number("loss") - want).abs() < 1e-5, "{} and {want}", number("loss"));
+    assert!((number("perplexity") - number("loss").exp()).abs() < 1e-9);
+    // One byte per token here.
+    assert!((number("bits_per_byte") - number("loss") / std::f64::consts::LN_2).abs() < 1e-9);
+    assert_eq!(number("targets") as usize, TEXT.len() - 1);
+    assert_eq!(number("bytes") as usize, TEXT.len() - 1);
+    assert_eq!((number("context"), number("stride")), (16.0, 16.0));
+    assert_eq!(number("windows") as usize, (TEXT.len() - 1).div_ceil(16));
+    assert!(number("seconds") > 0.0 && number("tokens_per_second") > 0.0);
+}
+
+#[test]
+fn windows_may_overlap_and_come_in_any_batches() {
+    let directory = model_directory();
+    let json = evaluate(directory.path(), &["--stride", "5", "--batch-size", "3"]);
+    let want = by_hand(TEXT, 5);
+    assert!((json["loss"].as_f64().unwrap() - want).abs() < 1e-5, "{json} and {want}");
+    let again = evaluate(directory.path(), &["--stride", "5", "--batch-size", "1"]);
+    let (a, b) = (json["loss"].as_f64().unwrap(), again["loss"].as_f64().unwrap());
+    // Rows do not see each other; only the order of the sum differs.
+    assert!((a - b).abs() < 1e-9, "{a} and {b}");
+}
+
+#[test]
+fn the_split_is_that_of_training() {
+    let directory = model_directory();
+    let json = evaluate(directory.path(), &["--split", "validation"]);
+    let train = (0.9 * TEXT.len() as f64) as usize;
+    assert_eq!(json["targets"].as_u64().unwrap() as usize, TEXT.len() - train - 1);
+    let want = by_hand(&TEXT[train..], 16);
+    assert!((json["loss"].as_f64().unwrap() - want).abs() < 1e-5);
+    let json = evaluate(directory.path(), &["--split", "train"]);
+    assert_eq!(json["targets"].as_u64().unwrap() as usize, train - 1);
+}
+
+#[test]
+fn the_table_names_what_was_counted() {
+    let directory = model_directory();
+    let data = directory.path().join("text.txt");
+    std::fs::write(&data, TEXT).unwrap();
+    let rest = ["--data", data.to_str().unwrap()];
+    let ran = run(&mut with_model(&["eval"], directory.path(), &rest)).succeeded();
+    for name in ["loss", "perplexity", "bits/byte", "counted", "windows", "time"] {
+        assert!(ran.stdout.lines().any(|line| line.starts_with(name)), "{}", ran.stdout);
+    }
+    assert_eq!(ran.stderr, "", "progress is for terminals only");
+}
+
+#[test]
+fn bad_input_is_refused_with_a_hint() {
+    let directory = model_directory();
+    let refused = |rest: &[&str], what: &str| {
+        run(&mut with_model(&["eval"], directory.path(), rest)).refused(what);
+    };
+    let file = |name: &str, content: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let text = file("text.txt", TEXT.as_bytes());
+    refused(&[], "--data");
+    refused(&["--data", "no-such-file"], "no-such-file does not exist");
+    refused(&["--data", &file("empty.txt", b"")], "empty");
+    refused(&["--data", &file("binary.txt", &[0, 159, 146, 150])], "not a text file");
+    refused(&["--data", &file("short.txt", b"a")], "one window takes 2");
+    refused(&["--data", &file("other.txt", b"ABC")], "'A'");
+    refused(&["--data", &text, "--stride", "17"], "a stride of 17, expected 1 to 16");
+    refused(&["--data", &text, "--stride", "0"], "a stride of 0");
+    refused(&["--data", &text, "--context", "17"], "a window of 17");
+    refused(&["--data", &text, "--batch-size", "0"], "a batch size of 0");
+    refused(&["--data", &text, "--split", "validation", "--validation", "2"], "2");
+    std::fs::remove_file(directory.path().join("tokenizer.json")).unwrap();
+    refused(&["--data", &text], "has no tokenizer.json");
+}

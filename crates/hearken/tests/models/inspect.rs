@@ -1,0 +1,100 @@
+//! `hearken inspect`, end to end.
+
+use crate::common::run;
+use crate::{CHARACTERS, model_directory, parse, with_model, write_model};
+use hearken::formats::safetensors;
+use hearken::nn::layers::Pass;
+use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
+
+#[test]
+fn logits_are_those_of_the_model() {
+    let directory = model_directory();
+    let model = write_model(directory.path());
+    let out = directory.path().join("logits.safetensors");
+    let rest = ["--ids", "1,2,3", "--ids", "4,5,6", "--out", out.to_str().unwrap()];
+    let ran = run(&mut with_model(&["inspect", "logits"], directory.path(), &rest)).succeeded();
+    assert!(ran.stdout.starts_with("logits (2, 3, 29) in "), "{}", ran.stdout);
+    let logits = &safetensors::read(&out).unwrap()["logits"];
+    assert_eq!(logits.shape().dims(), [2, 3, CHARACTERS.len()]);
+    assert_eq!(logits.data(), model.logits(&[1, 2, 3, 4, 5, 6], 2).data());
+    let json = run(&mut with_model(
+        &["inspect", "logits"],
+        directory.path(),
+        &[&rest[..], &["--json"]].concat(),
+    ));
+    assert_eq!(parse(&json.succeeded().stdout)["shape"], serde_json::json!([2, 3, 29]));
+}
+
+#[test]
+fn gradients_come_with_the_loss_and_the_names_of_the_directory() {
+    let directory = model_directory();
+    let model = write_model(directory.path());
+    let out = directory.path().join("gradients.safetensors");
+    let rest =
+        ["--ids", "1,2,3", "--targets", "-100,3,4", "--out", out.to_str().unwrap(), "--json"];
+    let ran = run(&mut with_model(&["inspect", "gradients"], directory.path(), &rest));
+    let json = parse(&ran.succeeded().stdout);
+    let (ids, targets) = ([1, 2, 3], [IGNORED, 3, 4]);
+    let loss = model.loss(&ids, &targets, 1, &Pass::evaluate(), Options::default());
+    loss.backward();
+    let file = safetensors::read(&out).unwrap();
+    assert_eq!(file["loss"].item(), loss.value().item());
+    assert_eq!(json["loss"].as_f64().unwrap() as f32, loss.value().item());
+    // GPT-2's names, and its matrices are ours transposed.
+    let ours = model.parameters();
+    let own = ours.iter().find(|p| p.name() == "blocks.1.feed_forward.up.weight").unwrap();
+    let own = own.gradient().unwrap();
+    let theirs = &file["transformer.h.1.mlp.c_fc.weight"];
+    let [wide, narrow] = own.dims();
+    assert_eq!(theirs.dims(), [narrow, wide]);
+    for (i, x) in own.data().iter().enumerate() {
+        assert_eq!(*x, theirs.data()[i % narrow * wide + i / narrow]);
+    }
+    assert_eq!(file.len(), ours.len() + 1);
+    assert_eq!(json["gradients"].as_array().unwrap().len(), ours.len());
+}
+
+#[test]
+fn weights_are_listed_with_their_norms() {
+    let directory = model_directory();
+    let model = write_model(directory.path());
+    let ran = run(&mut with_model(&["inspect", "weights"], directory.path(), &["--json"]));
+    let json = parse(&ran.succeeded().stdout);
+    let total: usize = model.parameters().iter().map(|p| p.shape().len()).sum();
+    assert_eq!(json["parameters"].as_u64().unwrap() as usize, total);
+    let tensors = json["tensors"].as_array().unwrap();
+    let row = tensors.iter().find(|t| t["name"] == "transformer.wte.weight").unwrap();
+    assert_eq!((&row["dtype"], &row["shape"]), (&"F32".into(), &serde_json::json!([29, 16])));
+    let value = model.parameters()[0].value();
+    let norm = value.data().iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    assert!((row["norm"].as_f64().unwrap() - norm).abs() < 1e-9);
+    assert!((row["rms"].as_f64().unwrap() - norm / (29.0 * 16.0_f64).sqrt()).abs() < 1e-9);
+    assert!(row["largest"].as_f64().unwrap() <= norm);
+    let table = run(&mut with_model(&["inspect", "weights"], directory.path(), &[])).succeeded();
+    assert_eq!(table.stdout.lines().count(), tensors.len() + 2, "{}", table.stdout);
+    assert!(table.stdout.lines().all(|line| line.chars().count() <= 80), "{}", table.stdout);
+}
+
+#[test]
+fn bad_input_is_refused_with_a_hint() {
+    let directory = model_directory();
+    let path = directory.path().join("out.safetensors");
+    let out = path.to_str().unwrap();
+    let refused = |what: &str, rest: &[&str], message: &str| {
+        run(&mut with_model(&["inspect", what], directory.path(), rest)).refused(message);
+    };
+    refused("logits", &["--out", out], "--ids");
+    refused("logits", &["--ids", "1,2"], "--out");
+    refused("logits", &["--ids", "1,,2", "--out", out], "'' is no token");
+    refused("logits", &["--ids", "29", "--out", out], "there is no token 29");
+    refused("logits", &["--ids", "1,2", "--ids", "1", "--out", out], "sequences of 2 and 1");
+    let long = ["1"; 17].join(",");
+    refused("logits", &["--ids", &long, "--out", out], "more than the model's context of 16");
+    refused("logits", &["--ids", "1", "--out", "no/such/directory/x"], "no/such/directory/x");
+    refused("gradients", &["--ids", "1,2", "--targets", "1", "--out", out], "1 × 2 tokens");
+    refused("gradients", &["--ids", "1", "--targets", "40", "--out", out], "no token 40");
+    assert!(!path.exists(), "nothing is written when the input is wrong");
+    std::fs::write(directory.path().join("model.safetensors"), b"junk").unwrap();
+    refused("weights", &[], "model.safetensors");
+    refused("logits", &["--ids", "1", "--out", out], "model.safetensors");
+}

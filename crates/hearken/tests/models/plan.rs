@@ -1,0 +1,104 @@
+//! `hearken plan`, end to end.
+
+use crate::common::{hearken, run};
+use crate::parse;
+use hearken::nn::presets;
+
+#[test]
+fn gpt2_small_has_its_124_439_808_parameters() {
+    let ran = run(&mut hearken(&["plan"])).succeeded();
+    assert!(ran.stdout.contains("124,439,808"), "{}", ran.stdout);
+    assert!(ran.stdout.lines().all(|line| line.chars().count() <= 100), "{}", ran.stdout);
+    assert!(!ran.stdout.contains('\x1b'));
+}
+
+#[test]
+fn json_has_the_documented_keys_for_every_preset() {
+    for (name, _) in presets::ALL {
+        let json = run(&mut hearken(&["plan", "--config", name, "--vocabulary", "1000", "--json"]));
+        let json = parse(&json.succeeded().stdout);
+        let total = json["parameters"].as_u64().unwrap();
+        let parts = json["parts"].as_array().unwrap();
+        let sum: u64 = parts.iter().map(|part| part["parameters"].as_u64().unwrap()).sum();
+        assert_eq!((json["config"].as_str(), sum), (Some(*name), total));
+        let memory = |key: &str| json["memory"][key].as_u64().unwrap();
+        assert_eq!(memory("parameters"), 4 * total);
+        let parts = ["parameters", "gradients", "optimizer", "activations", "kernels"].map(memory);
+        assert_eq!(parts.iter().sum::<u64>(), memory("total"));
+        assert!(memory("in_use") <= memory("total"));
+        let flops = |key: &str| json["flops_per_token"][key].as_f64().unwrap();
+        assert_eq!(flops("training"), 3.0 * flops("forward"));
+        let cache = |key: &str| json["cache"][key].as_u64().unwrap();
+        assert_eq!(cache("f32"), 2 * cache("f16"));
+        assert!(cache("int8") > cache("f16") / 2 && cache("int8") < cache("f16"));
+    }
+}
+
+#[test]
+fn choices_change_what_they_should() {
+    let memory = |rest: &[&str], key: &str| {
+        let all = [&["plan", "--tokens", "64", "--json"], rest].concat();
+        parse(&run(&mut hearken(&all)).succeeded().stdout)["memory"][key].as_u64().unwrap()
+    };
+    let plain = memory(&[], "activations");
+    assert!(memory(&["--checkpointing"], "activations") < plain);
+    assert!(memory(&["--batch-size", "24"], "activations") > plain); // 12 otherwise
+    assert_eq!(memory(&["--optimizer", "sgd"], "optimizer"), 0);
+    let states = memory(&["--optimizer", "adamw"], "optimizer");
+    assert_eq!(states, 2 * memory(&["--optimizer", "lion"], "optimizer"));
+    assert!(memory(&["--precision", "bf16"], "total") != memory(&[], "total"));
+}
+
+/// The process in the place of the pool: within 5 %, and the bytes that a process needs besides.
+#[test]
+fn the_plan_comes_true() {
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/bench/mid.toml");
+    let json = run(&mut hearken(&[
+        "plan",
+        "--config",
+        config,
+        "--batch-size",
+        "4",
+        "--measure",
+        "--json",
+    ]));
+    let json = parse(&json.succeeded().stdout);
+    let off = |planned: &str, measured: &str| {
+        let measured = json["measured"][measured].as_f64()?;
+        Some((json["memory"][planned].as_f64().unwrap() / measured - 1.0).abs())
+    };
+    assert!(off("in_use", "in_use").unwrap() < 0.05, "{json}");
+    let planned = |key: &str| json["memory"][key].as_f64().unwrap();
+    let reserved = json["measured"]["reserved"].as_f64().unwrap();
+    assert!(((planned("total") - planned("kernels")) / reserved - 1.0).abs() < 0.05, "{json}");
+    if let Some(off) = off("total", "resident") {
+        assert!(off < 0.05, "{json}");
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_a_hint() {
+    let refused = |rest: &[&str], what: &str| {
+        run(&mut hearken(&[&["plan"], rest].concat())).refused(what);
+    };
+    refused(&["--config", "gpt2-smal"], "did you mean gpt2-small?");
+    refused(&["--config", "no-such-file"], "no-such-file");
+    refused(&["--batch-size", "x"], "x");
+    refused(&["--tokens", "2000"], "expected 1 to 1024");
+    refused(&["--tokens", "0"], "expected 1 to 1024");
+    refused(&["--optimizer", "adamx"], "adamw");
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let base = "[model]\nkind = \"decoder\"\ncontext = 8\nlayers = 1\nwidth = 8\nheads = 2\n";
+    refused(&["--config", &file("open.toml", base)], "--vocabulary");
+    let uneven = base.replace("heads = 2", "heads = 3");
+    refused(&["--config", &file("heads.toml", &uneven)], "does not divide model.width 8");
+    let misspelt = base.replace("heads", "haeds");
+    refused(&["--config", &file("key.toml", &misspelt)], "did you mean `heads`?");
+    let train = format!("{base}[train]\nbatch_siez = 3\n");
+    refused(&["--config", &file("train.toml", &train)], "did you mean `batch_size`?");
+}

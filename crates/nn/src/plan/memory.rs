@@ -1,0 +1,290 @@
+//! The memory of a training step, by rehearsal: every tensor that a step takes from the pool and
+//! gives back is taken and given back here, in the same order, as sizes alone.
+//!
+//! A formula would have to know at which moment the peak falls: in the head, where all that was
+//! saved is there and a chunk of logits beside it, or in the middle of backward, when gradients
+//! have come and activations have not gone. And the pool has two answers. *In use* is what is
+//! alive; but a buffer that was given back serves only lengths of its own class
+//! ([`hearken_tensor::pool`]), so what the process holds, *reserved*, is the sum over classes of
+//! the most that each ever had. Both come out of the rehearsal.
+//!
+//! What each operation saves is written at its head (`hearken_tensor::ops`); in f32 a saved value
+//! is another handle to the same tensor and costs nothing, in 16 bits it is a copy of half the
+//! size, and the f32 original goes when its last user returns.
+
+use super::rehearsal::{Stage, Value, Weight};
+use crate::config::{Combine, DecoderConfig, NormKind, Placement, PositionConfig};
+use hearken_tensor::ops::head_cross_entropy;
+use std::rc::Rc;
+
+/// How a model is trained, as far as memory depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// Sequences per micro-batch.
+    pub batch: usize,
+    /// T
+    pub tokens: usize,
+    /// Numbers that the optimiser keeps per parameter: 2 for Adam, 1 for momentum, 0 for SGD.
+    pub optimizer_states: usize,
+    /// Bytes of a saved activation: 4, or 2 with 16-bit storage.
+    pub activation_bytes: usize,
+    /// Is each block computed again in backward?
+    pub checkpointing: bool,
+}
+
+/// Bytes that training holds at its peak, by what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The parameters.
+    pub parameters: u64,
+    /// Their gradients.
+    pub gradients: u64,
+    /// The optimiser's numbers.
+    pub optimizer: u64,
+    /// Everything else that is reserved: what forward keeps for backward, the working set beside
+    /// it, 16-bit copies of the weights, and what buffers are longer than their tensors.
+    pub activations: u64,
+    /// What kernels work in beside tensors.
+    pub kernels: u64,
+    /// The most that tensors take at any one time; less than the total, since not everything is
+    /// there at once.
+    pub in_use: u64,
+}
+
+impl Memory {
+    /// What the process reserves for tensors.
+    pub fn tensors(&self) -> u64 {
+        self.parameters + self.gradients + self.optimizer + self.activations
+    }
+
+    /// What training adds to the process.
+    pub fn total(&self) -> u64 {
+        self.tensors() + self.kernels
+    }
+}
+
+/// Rehearses a step.
+pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Training) -> Memory {
+    let half = training.activation_bytes < size_of::<f32>();
+    let stage = Stage::new(half);
+    let model = Rc::new(Model::new(config, training, &stage));
+    step(&model, training.checkpointing);
+    let parameters = size_of::<f32>() as u64 * parameters;
+    let optimizer = parameters * training.optimizer_states as u64;
+    let reserved = stage.reserved();
+    Memory {
+        parameters,
+        gradients: parameters,
+        optimizer,
+        activations: reserved.saturating_sub(2 * parameters + optimizer),
+        kernels: kernels(config, training),
+        in_use: stage.peak(),
+    }
+}
+
+/// What kernels keep for themselves (`hearken_kernels::scratch`). The backward of attention packs
+/// q and dout, sums dq, and keeps two numbers, for each row of as many heads as fit 32 MiB; a
+/// product packs the smaller of its operands, up to 4 MiB of it.
+fn kernels(c: &DecoderConfig, training: Training) -> u64 {
+    const FLOAT: usize = size_of::<f32>();
+    let padded = c.head_width().next_multiple_of(16);
+    let head = training.tokens * (3 * padded + 2) * FLOAT;
+    let attention = (training.batch * c.heads).min(((32 << 20) / head.max(1)).max(1)) * head;
+    // The widest is the gradient of the feed-forward layer, (F, rows)·(rows, C).
+    let rows = training.batch * training.tokens;
+    let product = (c.width.min(c.feed_forward_width()) * rows * FLOAT).min(4 << 20);
+    (attention + product) as u64
+}
+
+/// The parameters of a model as sizes, and the sizes of a batch.
+struct Model {
+    config: DecoderConfig,
+    stage: Stage,
+    rows: usize,
+    /// B·H·T
+    sums: usize,
+    embedding: Weight,
+    position: Option<Weight>,
+    blocks: Vec<BlockWeights>,
+    norm: Option<Weight>,
+    head: Option<Weight>,
+    _sinusoids: Option<Value>,
+}
+
+/// Norms have their scale as weight; all have their biases with them.
+struct BlockWeights {
+    norm1: Weight,
+    qkv: Weight,
+    out: Weight,
+    norm2: Weight,
+    up: Weight,
+    down: Weight,
+}
+
+impl Model {
+    fn new(c: &DecoderConfig, training: Training, stage: &Stage) -> Self {
+        let copies = 1 + training.optimizer_states;
+        let bias = |n: usize| if c.bias { n } else { 0 };
+        let weight = |wide: usize, narrow: usize, bias: usize, multiplied: bool| {
+            stage.weight(wide * narrow, bias, copies, multiplied)
+        };
+        let layer = c.norm.kind == NormKind::Layer;
+        let norm = || weight(1, c.width, if layer { bias(c.width) } else { 0 }, false);
+        let head = c.head_width();
+        let (packed, mixed) = ((c.heads + 2 * c.kv_heads()) * head, c.heads * head);
+        let wide = c.feed_forward_width();
+        let up = if c.feed_forward.kind.is_gated() { 2 * wide } else { wide };
+        let beside = |combine: &Combine| match combine {
+            Combine::Add => (c.width, 0),
+            Combine::Concatenate { width } => (*width, *width),
+        };
+        let (position, sinusoids, beside) = match &c.position {
+            PositionConfig::Learned { combine } => {
+                let (width, beside) = beside(combine);
+                (Some(weight(c.context, width, 0, false)), None, beside)
+            }
+            PositionConfig::Sinusoidal { combine } => {
+                let (width, beside) = beside(combine);
+                (None, Some(stage.value(c.context * width)), beside)
+            }
+            PositionConfig::T5 { buckets, .. } => {
+                (Some(weight(*buckets, c.heads, 0, false)), None, 0)
+            }
+            PositionConfig::Relative { max_distance } => {
+                (Some(weight(2 * max_distance + 1, c.heads, 0, false)), None, 0)
+            }
+            _ => (None, None, 0),
+        };
+        let block = |_| BlockWeights {
+            norm1: norm(),
+            qkv: weight(packed, c.width, bias(packed), true),
+            out: weight(c.width, mixed, bias(c.width), true),
+            norm2: norm(),
+            up: weight(up, c.width, bias(up), true),
+            down: weight(c.width, wide, bias(c.width), true),
+        };
+        Self {
+            stage: stage.clone(),
+            rows: training.batch * training.tokens,
+            sums: training.batch * c.heads * training.tokens,
+            embedding: weight(c.vocabulary, c.width - beside, 0, c.tied),
+            position,
+            blocks: (0..c.layers).map(block).collect(),
+            norm: (c.norm.placement == Placement::Pre).then(norm),
+            head: (!c.tied).then(|| weight(c.vocabulary, c.width, 0, true)),
+            _sinusoids: sinusoids,
+            config: c.clone(),
+        }
+    }
+
+    /// `norm(x)` keeps x and one or two numbers per row.
+    fn normed(&self, x: &Value, weight: &Weight) -> Value {
+        let statistics = if self.config.norm.kind == NormKind::Layer { 2 } else { 1 };
+        self.stage.norm(x, weight, self.rows, statistics)
+    }
+
+    /// (B, T, C) through attention, as `layers::Attention::whole`.
+    fn attend(&self, x: &Value, weights: &BlockWeights) -> Value {
+        let (c, stage) = (&self.config, &self.stage);
+        let (head, mixed) = (c.head_width(), c.heads * c.head_width());
+        let packed_width = mixed + 2 * c.kv_heads() * head;
+        // Rotations are done in place.
+        let packed = stage.product(x, &weights.qkv, self.rows * packed_width);
+        let biased =
+            matches!(c.position, PositionConfig::T5 { .. } | PositionConfig::Relative { .. });
+        let table = self.position.as_ref().filter(|_| biased);
+        let mixed = stage.attention(&packed, self.rows * mixed, self.sums, table);
+        let out = stage.product(&mixed, &weights.out, self.rows * c.width);
+        self.branch(out)
+    }
+
+    /// (B, T, C) through the feed-forward layer, as `layers::FeedForward::forward`.
+    fn feed(&self, x: &Value, weights: &BlockWeights) -> Value {
+        let (c, stage) = (&self.config, &self.stage);
+        let wide = self.rows * c.feed_forward_width();
+        let hidden = if c.feed_forward.kind.is_gated() {
+            let both = stage.product(x, &weights.up, 2 * wide);
+            stage.gated(&both, wide)
+        } else {
+            stage.activated_product(x, &weights.up, wide)
+        };
+        let hidden = if c.dropout.feed_forward > 0.0 { stage.in_place(hidden) } else { hidden };
+        let out = stage.product(&hidden, &weights.down, self.rows * c.width);
+        self.branch(out)
+    }
+
+    fn branch(&self, x: Value) -> Value {
+        let c = &self.config;
+        let x = if c.dropout.residual > 0.0 { self.stage.in_place(x) } else { x };
+        if c.residual_scale == 1.0 { x } else { self.stage.in_place(x) }
+    }
+
+    /// As `Block::forward`.
+    fn block(&self, x: &Value, index: usize) -> Value {
+        let weights = &self.blocks[index];
+        let stage = &self.stage;
+        match self.config.norm.placement {
+            Placement::Pre => {
+                let x = stage.sum(self.attend(&self.normed(x, &weights.norm1), weights), x);
+                stage.sum(self.feed(&self.normed(&x, &weights.norm2), weights), &x)
+            }
+            Placement::Post => {
+                let x = self.normed(&stage.sum(self.attend(x, weights), x), &weights.norm1);
+                self.normed(&stage.sum(self.feed(&x, weights), &x), &weights.norm2)
+            }
+        }
+    }
+
+    /// As `Decoder::hidden`.
+    fn hidden(self: &Rc<Self>, checkpointing: bool) -> Value {
+        let (c, stage) = (&self.config, &self.stage);
+        let combine = match &c.position {
+            PositionConfig::Learned { combine } | PositionConfig::Sinusoidal { combine } => {
+                Some(combine)
+            }
+            _ => None,
+        };
+        let token_width = match combine {
+            Some(Combine::Concatenate { width }) => c.width - width,
+            _ => c.width,
+        };
+        let mut x = stage.looked_up(&self.embedding, self.rows * token_width);
+        if let Some(combine) = combine {
+            let width = if let Combine::Concatenate { width } = combine { *width } else { c.width };
+            let positions = match &self.position {
+                Some(table) => stage.looked_up(table, self.rows * width),
+                None => stage.value(self.rows * width),
+            };
+            x = match combine {
+                Combine::Add => stage.sum(x, &positions),
+                Combine::Concatenate { .. } => stage.joined(&x, &positions, self.rows * c.width),
+            };
+        }
+        if c.dropout.embedding > 0.0 {
+            x = stage.in_place(x);
+        }
+        for index in 0..c.layers {
+            x = if checkpointing {
+                let model = self.clone();
+                stage.checkpoint(&x, move |x| model.block(&x, index))
+            } else {
+                self.block(&x, index)
+            };
+        }
+        match &self.norm {
+            Some(norm) => self.normed(&x, norm),
+            None => x,
+        }
+    }
+}
+
+/// Forward, the loss, backward.
+fn step(model: &Rc<Model>, checkpointing: bool) {
+    let c = &model.config;
+    let hidden = model.hidden(checkpointing);
+    let chunk = head_cross_entropy::rows_per_chunk(c.vocabulary).min(model.rows);
+    let head = model.head.as_ref().unwrap_or(&model.embedding);
+    model.stage.head(&hidden, head, model.rows, chunk * c.vocabulary);
+    drop(hidden);
+    model.stage.backward();
+}

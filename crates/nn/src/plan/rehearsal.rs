@@ -1,0 +1,372 @@
+//! Operations as sizes alone: what they take from the pool, keep for backward, and give back.
+//!
+//! A [`Value`] is a tensor without numbers. As with tensors, the last handle that drops gives the
+//! memory back, and an operation pushes what its backward does onto a tape, so that each reads
+//! like the operation it stands for in `hearken_tensor::ops`.
+
+use hearken_tensor::pool;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The pool as sizes alone.
+#[derive(Default)]
+struct Ledger {
+    /// (bytes of a number, length) → (buffers in use, the most ever)
+    classes: BTreeMap<(usize, usize), (u64, u64)>,
+    in_use: u64,
+    peak: u64,
+}
+
+/// A buffer on loan.
+struct Loan {
+    ledger: Rc<RefCell<Ledger>>,
+    bytes: usize,
+    class: usize,
+}
+
+type Handle = Rc<Loan>;
+
+impl Loan {
+    fn new(ledger: &Rc<RefCell<Ledger>>, bytes: usize, len: usize) -> Handle {
+        let class = pool::size_class(len);
+        let mut books = ledger.borrow_mut();
+        let (now, most) = books.classes.entry((bytes, class)).or_default();
+        *now += 1;
+        *most = (*most).max(*now);
+        books.in_use += (bytes * class) as u64;
+        books.peak = books.peak.max(books.in_use);
+        drop(books);
+        Rc::new(Self { ledger: ledger.clone(), bytes, class })
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let mut books = self.ledger.borrow_mut();
+        if let Some((now, _)) = books.classes.get_mut(&(self.bytes, self.class)) {
+            *now -= 1;
+        }
+        books.in_use -= (self.bytes * self.class) as u64;
+    }
+}
+
+/// Where a gradient will be.
+type Slot = Rc<RefCell<Option<Handle>>>;
+
+/// A tensor and the place of its gradient.
+#[derive(Clone)]
+pub(super) struct Value {
+    tensor: Handle,
+    len: usize,
+    gradient: Slot,
+}
+
+/// A parameter with its bias; the optimiser's numbers lie beside it.
+pub(super) struct Weight {
+    len: usize,
+    bias: usize,
+    gradient: Slot,
+    bias_gradient: Slot,
+    _kept: Vec<Handle>,
+}
+
+/// What backward does, in the order of forward.
+type Tape = Vec<Box<dyn FnOnce(&Stage)>>;
+
+/// Where a step is rehearsed.
+#[derive(Clone)]
+pub(super) struct Stage {
+    ledger: Rc<RefCell<Ledger>>,
+    tape: Rc<RefCell<Tape>>,
+    recording: Rc<Cell<bool>>,
+    half: bool,
+}
+
+impl Stage {
+    /// Empty; `half` is 16-bit storage.
+    pub(super) fn new(half: bool) -> Self {
+        Self {
+            ledger: Rc::default(),
+            tape: Rc::default(),
+            recording: Rc::new(Cell::new(true)),
+            half,
+        }
+    }
+
+    /// The most that was in use at any one time.
+    pub(super) fn peak(&self) -> u64 {
+        self.ledger.borrow().peak
+    }
+
+    /// The most that each class ever had, together.
+    pub(super) fn reserved(&self) -> u64 {
+        let books = self.ledger.borrow();
+        books.classes.iter().map(|((bytes, class), (_, most))| most * (bytes * class) as u64).sum()
+    }
+
+    fn take(&self, len: usize) -> Handle {
+        Loan::new(&self.ledger, size_of::<f32>(), len)
+    }
+
+    /// `len` numbers.
+    pub(super) fn value(&self, len: usize) -> Value {
+        Value { tensor: self.take(len), len, gradient: Slot::default() }
+    }
+
+    /// A parameter of `len` numbers and a bias, each in so many copies; one that is `multiplied`
+    /// is read in 16 bits where that is the storage.
+    pub(super) fn weight(
+        &self,
+        len: usize,
+        bias: usize,
+        copies: usize,
+        multiplied: bool,
+    ) -> Weight {
+        let lens = [len, bias].into_iter().filter(|len| *len > 0);
+        let mut kept: Vec<Handle> =
+            lens.flat_map(|len| (0..copies).map(move |_| len)).map(|len| self.take(len)).collect();
+        if self.half && multiplied {
+            kept.push(Loan::new(&self.ledger, 2, len));
+        }
+        let (gradient, bias_gradient) = (Slot::default(), Slot::default());
+        Weight { len, bias, gradient, bias_gradient, _kept: kept }
+    }
+
+    /// Keeps a value for backward: another handle, or a copy of half the size.
+    fn save(&self, x: &Value) -> Option<Handle> {
+        self.recording
+            .get()
+            .then(|| if self.half { Loan::new(&self.ledger, 2, x.len) } else { x.tensor.clone() })
+    }
+
+    /// What backward reads a saved value from: the value itself, or a widened copy.
+    fn widen(&self, len: usize) -> Option<Handle> {
+        self.half.then(|| self.take(len))
+    }
+
+    /// A gradient is written: the first time its memory is taken.
+    fn write(&self, slot: &Slot, len: usize) {
+        if slot.borrow().is_none() {
+            let taken = self.take(len);
+            *slot.borrow_mut() = Some(taken);
+        }
+    }
+
+    fn write_weight(&self, slots: &WeightSlots) {
+        self.write(&slots.weight.0, slots.weight.1);
+        if slots.bias.1 > 0 {
+            self.write(&slots.bias.0, slots.bias.1);
+        }
+    }
+
+    fn record(&self, backward: impl FnOnce(&Self) + 'static) {
+        if self.recording.get() {
+            self.tape.borrow_mut().push(Box::new(backward));
+        }
+    }
+
+    /// Walks the tape back.
+    pub(super) fn backward(&self) {
+        let tape = self.tape.take();
+        for backward in tape.into_iter().rev() {
+            backward(self);
+        }
+    }
+
+    /// Rows of a table.
+    pub(super) fn looked_up(&self, table: &Weight, len: usize) -> Value {
+        let out = self.value(len);
+        let (dout, slots) = (out.gradient.clone(), WeightSlots::of(table));
+        self.record(move |stage| {
+            let _dout = dout.take();
+            stage.write_weight(&slots);
+        });
+        out
+    }
+
+    /// `a + b` in the memory of `a`, which nobody else holds. Both get the same gradient.
+    pub(super) fn sum(&self, a: Value, b: &Value) -> Value {
+        let out = Value { gradient: Slot::default(), ..a.clone() };
+        let (da, db, dout) = (a.gradient, b.gradient.clone(), out.gradient.clone());
+        self.record(move |_| {
+            let dout = dout.take();
+            for slot in [db, da] {
+                // Added to what is there, if anything is.
+                let mut slot = slot.borrow_mut();
+                if slot.is_none() {
+                    slot.clone_from(&dout);
+                }
+            }
+        });
+        out
+    }
+
+    /// `a` and `b` side by side.
+    pub(super) fn joined(&self, a: &Value, b: &Value, len: usize) -> Value {
+        let out = self.value(len);
+        let (da, db, dout) = (a.gradient.clone(), b.gradient.clone(), out.gradient.clone());
+        let (a_len, b_len) = (a.len, b.len);
+        self.record(move |stage| {
+            let _dout = dout.take();
+            stage.write(&da, a_len);
+            stage.write(&db, b_len);
+        });
+        out
+    }
+
+    /// An operation that changes its input and its gradient where they are: dropout, scaling.
+    pub(super) fn in_place(&self, x: Value) -> Value {
+        let out = Value { gradient: Slot::default(), ..x.clone() };
+        let (dx, dout, len) = (x.gradient, out.gradient.clone(), x.len);
+        self.record(move |stage| {
+            let dout = dout.take();
+            // A gradient that a sum has handed to two is copied before it is changed.
+            let shared = dout.as_ref().is_some_and(|dout| Rc::strong_count(dout) > 1);
+            *dx.borrow_mut() = if shared { Some(stage.take(len)) } else { dout };
+        });
+        out
+    }
+
+    /// A norm with `statistics` numbers per row.
+    pub(super) fn norm(&self, x: &Value, weight: &Weight, rows: usize, statistics: usize) -> Value {
+        let out = self.value(x.len);
+        let per_row: Vec<Handle> = (0..statistics).map(|_| self.take(rows)).collect();
+        let saved = self.save(x);
+        let (dx, dout, len) = (x.gradient.clone(), out.gradient.clone(), x.len);
+        let slots = WeightSlots::of(weight);
+        if !self.recording.get() {
+            return out;
+        }
+        self.record(move |stage| {
+            let _dout = dout.take();
+            let _widened = stage.widen(len);
+            stage.write(&dx, len);
+            stage.write_weight(&slots);
+            drop((saved, per_row));
+        });
+        out
+    }
+
+    /// `x·Wᵀ + b`, `len` numbers.
+    pub(super) fn product(&self, x: &Value, weight: &Weight, len: usize) -> Value {
+        self.general_product(x, weight, len, false)
+    }
+
+    /// `f(x·Wᵀ + b)`, which also keeps what f was applied to.
+    pub(super) fn activated_product(&self, x: &Value, weight: &Weight, len: usize) -> Value {
+        self.general_product(x, weight, len, true)
+    }
+
+    fn general_product(&self, x: &Value, weight: &Weight, len: usize, activated: bool) -> Value {
+        let out = self.value(len);
+        let before = (activated && self.recording.get()).then(|| self.value(len));
+        let saved = self.save(x);
+        let saved_before = before.as_ref().map(|before| self.save(before));
+        drop(before);
+        let (dx, dout, x_len) = (x.gradient.clone(), out.gradient.clone(), x.len);
+        let slots = WeightSlots::of(weight);
+        self.record(move |stage| {
+            let _dout = dout.take();
+            if saved_before.is_some() {
+                drop(stage.widen(len));
+            }
+            drop(saved_before);
+            stage.write(&dx, x_len);
+            stage.write(&slots.weight.0, slots.weight.1);
+            drop(saved);
+            stage.write_weight(&slots);
+        });
+        out
+    }
+
+    /// `f(gate)·up`, `len` numbers of twice as many.
+    pub(super) fn gated(&self, x: &Value, len: usize) -> Value {
+        let out = self.value(len);
+        let saved = self.save(x);
+        let (dx, dout, x_len) = (x.gradient.clone(), out.gradient.clone(), x.len);
+        self.record(move |stage| {
+            let _dout = dout.take();
+            let _widened = stage.widen(x_len);
+            stage.write(&dx, x_len);
+            drop(saved);
+        });
+        out
+    }
+
+    /// Attention of packed queries, keys and values; `sums` are the log-sum-exps, `table` what the
+    /// rule has learned.
+    pub(super) fn attention(
+        &self,
+        packed: &Value,
+        len: usize,
+        sums: usize,
+        table: Option<&Weight>,
+    ) -> Value {
+        let out = self.value(len);
+        let sums = self.take(sums);
+        if !self.recording.get() {
+            return out;
+        }
+        let saved = (self.save(packed), self.save(&out), sums);
+        let (dx, dout, x_len) = (packed.gradient.clone(), out.gradient.clone(), packed.len);
+        let slots = table.map(WeightSlots::of);
+        self.record(move |stage| {
+            let _dout = dout.take();
+            let _widened = (stage.widen(x_len), stage.widen(len));
+            let _table = slots.as_ref().map(|slots| stage.take(slots.weight.1));
+            stage.write(&dx, x_len);
+            if let Some(slots) = slots {
+                stage.write_weight(&slots);
+            }
+            drop(saved);
+        });
+        out
+    }
+
+    /// The head and its loss: gradients of the rows and of the weight are made at once, with a
+    /// chunk of logits beside them.
+    pub(super) fn head(&self, x: &Value, weight: &Weight, rows: usize, chunk: usize) {
+        let _losses = self.take(rows);
+        let dx = self.take(x.len);
+        let dweight = self.take(weight.len);
+        drop(self.take(chunk));
+        let (x_slot, weight_slot) = (x.gradient.clone(), weight.gradient.clone());
+        self.record(move |_| {
+            *x_slot.borrow_mut() = Some(dx);
+            *weight_slot.borrow_mut() = Some(dweight);
+        });
+    }
+
+    /// `block(x)`, computed again in backward: only x is kept.
+    pub(super) fn checkpoint(&self, x: &Value, block: impl Fn(Value) -> Value + 'static) -> Value {
+        let again = Value { gradient: Slot::default(), ..x.clone() };
+        self.recording.set(false);
+        let out = block(again.clone());
+        self.recording.set(true);
+        let out = Value { gradient: Slot::default(), ..out };
+        let (dx, dout) = (x.gradient.clone(), out.gradient.clone());
+        self.record(move |stage| {
+            let out = block(again.clone());
+            *out.gradient.borrow_mut() = dout.take();
+            stage.backward();
+            *dx.borrow_mut() = again.gradient.take();
+        });
+        out
+    }
+}
+
+/// Where the gradients of a weight and its bias go, and their lengths.
+struct WeightSlots {
+    weight: (Slot, usize),
+    bias: (Slot, usize),
+}
+
+impl WeightSlots {
+    fn of(weight: &Weight) -> Self {
+        Self {
+            weight: (weight.gradient.clone(), weight.len),
+            bias: (weight.bias_gradient.clone(), weight.bias),
+        }
+    }
+}
