@@ -181,7 +181,7 @@ mod tests {
             ("train.lrr=1", "lrr"),
             ("train", "key=value"),
             ("model.width.x=1", "not a table"),
-            ("train.steps=many", "train"),
+            ("train.steps=many", "many"),
             ("data.validation=2", "validation"),
         ] {
             let Err(Failure::Input(message)) = with(&[set]) else { panic!("{set} was taken") };
