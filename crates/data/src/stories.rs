@@ -1,12 +1,12 @@
 //! An endless supply of small stories whose entropy is known exactly: what `hearken train` learns
 //! when it is given no text.
 //!
-//! > Mia the fox lost her red kite. She asked the owl, but the owl was asleep. The hare saw it by
-//! > the river. So Mia ran to the river, found the red kite and danced with the hare.
+//! > Mia the fox lost her red kite. She asked the owl, but the owl was asleep. The hare saw it at
+//! > the river. So Mia ran off and found her red kite at the river.
 //!
 //! Hero, animal, colour, thing, helper and place are drawn at random; what comes later agrees
-//! with what came before (her/his, it/them, the verb of the animal), and hero, colour, thing,
-//! place and helper return at the end. A model that learns to look back predicts those for
+//! with what came before (her/his, it/them, the verb of the animal), and hero, colour, thing
+//! and place return at the end. A model that learns to look back predicts those for
 //! nothing; what it cannot know are the draws themselves.
 //!
 //! # The floor

@@ -22,6 +22,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod training;
+mod words;
 
 pub use cut::CutRule;
 pub use special::Special;
@@ -31,9 +32,11 @@ pub use training::{Kind, SpecialText, Training};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use direct::Direct;
+use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use words::Words;
 
 /// Text up to this many bytes is encoded as one piece of work for one thread.
 const PIECE: usize = 32 << 10;
@@ -45,6 +48,7 @@ pub struct Tokenizer {
     /// Sees special tokens in text as special; made when first asked for.
     permissive: OnceLock<tokenizers::Tokenizer>,
     direct: Option<Direct>,
+    words: Option<Words>,
     roles: BTreeMap<Special, u32>,
     /// Special tokens by their text.
     specials: BTreeMap<String, u32>,
@@ -62,7 +66,7 @@ impl Tokenizer {
         if let Some(direct) = &self.direct {
             return direct.encode(text);
         }
-        let ids = self.run(&self.inner, text)?;
+        let ids = self.run(text)?;
         if self.leaky.iter().any(|(_, id)| ids.contains(id)) {
             return self.encode_broken_up(text);
         }
@@ -152,19 +156,26 @@ impl Tokenizer {
     }
 
     /// Encodes in parallel, piece by piece; the pieces' ids are those of the whole.
-    fn run(&self, inner: &tokenizers::Tokenizer, text: &str) -> Result<Vec<u32>> {
+    fn run(&self, text: &str) -> Result<Vec<u32>> {
         let pieces = match self.cut {
             CutRule::BeforeSpace => self.cut.pieces(text, PIECE),
             _ => vec![text],
         };
-        if let [whole] = pieces[..] {
-            return Ok(inner
-                .encode_fast(whole, false)
-                .map_err(|error| failed(&error))?
-                .get_ids()
-                .to_vec());
+        if let Some(words) = &self.words {
+            let model = self.inner.get_model();
+            let parts = pieces.par_iter().map(|piece| words.encode(model, piece));
+            return Ok(parts.collect::<Result<Vec<_>>>()?.concat());
         }
-        let encodings = inner.encode_batch_fast(pieces, false).map_err(|error| failed(&error))?;
+        self.run_library(&pieces)
+    }
+
+    fn run_library(&self, pieces: &[&str]) -> Result<Vec<u32>> {
+        if let [whole] = pieces[..] {
+            let encoding = self.inner.encode_fast(whole, false).map_err(|error| failed(&error))?;
+            return Ok(encoding.get_ids().to_vec());
+        }
+        let encodings = self.inner.encode_batch_fast(pieces.to_vec(), false);
+        let encodings = encodings.map_err(|error| failed(&error))?;
         Ok(encodings.iter().flat_map(tokenizers::Encoding::get_ids).copied().collect())
     }
 
@@ -188,7 +199,7 @@ impl Tokenizer {
         let mut ids = Vec::new();
         let mut start = 0;
         for cut in cuts {
-            ids.extend(self.run(&self.inner, &text[start..cut])?);
+            ids.extend(self.run(&text[start..cut])?);
             start = cut;
         }
         let leaked = |id: u32| Some(id) != unknown && self.leaky.iter().any(|&(_, l)| l == id);
@@ -255,6 +266,7 @@ impl Tokenizer {
             inner,
             permissive: OnceLock::new(),
             direct,
+            words: Words::recognise(json),
             roles: found,
             specials,
             leaky,

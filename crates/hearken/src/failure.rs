@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     Check(String),
     /// A result could not be written.
     Output(io::Error),
+    /// The user stopped it, and was told how to go on: exit code 130.
+    Interrupted,
 }
 
 impl From<io::Error> for Failure {
@@ -51,6 +53,7 @@ impl Failure {
         let (code, message) = match self {
             Self::Input(message) => (2, message),
             Self::Check(message) => (1, message),
+            Self::Interrupted => return ExitCode::from(130),
             // The reader has seen enough, as in `hearken doctor | head -1`.
             Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => {
                 return ExitCode::SUCCESS;

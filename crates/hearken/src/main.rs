@@ -6,11 +6,17 @@ mod commands;
 mod failure;
 mod machine;
 mod model;
+mod run_config;
 mod terminal;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
+
+/// Counts what is asked of the system, for `bench train`: requests of a page and more.
+#[global_allocator]
+static ALLOCATOR: hearken::kernels::counting::Counting =
+    hearken::kernels::counting::Counting::at_least(4096);
 
 /// Transformers on an ordinary CPU, with gradients you can trust.
 #[derive(Parser)]
@@ -27,6 +33,7 @@ Environment:
   NO_COLOR=1                         no colours
 
 Examples:
+  hearken train                      learn generated stories, or --data your text
   hearken doctor                     prove every operation on this machine
   hearken doctor --op linear         prove one
   hearken bench gemm                 time matrix products
@@ -45,6 +52,7 @@ enum Command {
     Inspect(commands::inspect::Arguments),
     Plan(commands::plan::Arguments),
     Tokenizer(commands::tokenizer::Arguments),
+    Train(commands::train::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +65,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
+        Command::Train(arguments) => commands::train::run(&arguments),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

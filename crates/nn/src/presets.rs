@@ -12,7 +12,15 @@ macro_rules! presets {
     };
 }
 
-presets!["gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-style"];
+presets![
+    "stories",
+    "nanogpt-cpu",
+    "gpt2-small",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+    "llama-style"
+];
 
 /// The text of a preset.
 pub fn find(name: &str) -> Option<&'static str> {

@@ -11,6 +11,7 @@
 //! numbers visits a node only when its whole gradient is there. What a node saved is freed as
 //! soon as its backward has run.
 
+use crate::profile;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use hearken_kernels::{Write, elementwise};
@@ -23,6 +24,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub trait Backward: Send + 'static {
     /// Given `dout`, the gradient of the operation's value, adds to the gradients of its inputs.
     fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>);
+
+    /// The name of the operation, for profiles.
+    #[doc(hidden)]
+    fn name(&self) -> &'static str {
+        profile::name::<Self>()
+    }
 }
 
 /// A place in the graph.
@@ -242,6 +249,7 @@ impl Var {
     /// The result of an operation on `inputs`. `saved` packs what the backward needs and runs
     /// only if some input wants a gradient.
     pub fn from_op<B: Backward>(value: Tensor, inputs: &[&Var], saved: impl FnOnce() -> B) -> Self {
+        profile::forward::<B>();
         if !is_recording() || inputs.iter().all(|input| input.node.is_none()) {
             return Self::constant(value);
         }
@@ -330,7 +338,10 @@ impl Var {
                 "backward has run through this part of the graph already; build the graph again",
             );
             if let Some(dout) = dout {
+                let name = backward.name();
+                profile::begin_backward();
                 backward.backward(dout, &mut Gradients { inputs: &node.inputs });
+                profile::backward(name);
                 queue.extend(node.inputs.iter().flatten().cloned().map(ByNumber));
             }
         }

@@ -29,6 +29,7 @@ pub mod ops;
 pub mod param;
 pub mod pool;
 pub mod positions;
+pub mod profile;
 pub mod reference;
 pub mod rng;
 pub mod rope_table;

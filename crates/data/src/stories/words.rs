@@ -82,9 +82,9 @@ const PLACES: Options = &[
     ("bridge", 2),
     ("castle", 1),
     ("dam", 1),
-    ("forest", 3),
-    ("garden", 3),
-    ("hill", 2),
+    ("farm", 3),
+    ("gate", 3),
+    ("house", 2),
     ("lake", 2),
     ("mill", 1),
     ("pond", 2),
@@ -92,7 +92,6 @@ const PLACES: Options = &[
     ("tower", 1),
     ("well", 1),
 ];
-const JOYS: Options = &[("danced", 3), ("sang", 3), ("laughed", 2), ("cheered", 1), ("smiled", 2)];
 
 /// How many slots a story uses.
 pub(super) const SLOTS: usize = 8;
@@ -141,22 +140,20 @@ pub(super) fn story() -> Vec<Part> {
         other_animal(HELPER),
         Text(" saw "),
         agree(THING, IT),
-        Text(" by the "),
+        Text(" at the "),
         choose(PLACE, PLACES),
         Text(". So "),
         say(HERO, HEROES),
         Text(" "),
         agree(ANIMAL, WENT),
-        Text(" to the "),
-        say(PLACE, PLACES),
-        Text(", found the "),
+        Text(" off and found "),
+        agree(HERO, HER),
+        Text(" "),
         say(COLOUR, COLOURS),
         Text(" "),
         say(THING, THINGS),
-        Text(" and "),
-        choose(SAID, JOYS),
-        Text(" with the "),
-        say(HELPER, ANIMALS),
+        Text(" at the "),
+        say(PLACE, PLACES),
         Text(".\n"),
     ]
 }

@@ -64,7 +64,7 @@ fn the_direct_path_gives_the_ids_of_the_library() {
         assert!(tokenizer.direct.is_some());
         for _ in 0..200 {
             let text = any_text(&mut rng, 30);
-            let library = tokenizer.run(&tokenizer.inner, &text).unwrap();
+            let library = tokenizer.run_library(&[&text]).unwrap();
             assert_eq!(tokenizer.encode(&text).unwrap(), library, "{kind:?}: {text:?}");
         }
     }
@@ -73,7 +73,7 @@ fn the_direct_path_gives_the_ids_of_the_library() {
         .train_on_text("abc")
         .unwrap();
     assert!(tokenizer.direct.is_some());
-    let library = tokenizer.run(&tokenizer.inner, "axbyéc[UNK]").unwrap();
+    let library = tokenizer.run_library(&["axbyéc[UNK]"]).unwrap();
     assert_eq!(tokenizer.encode("axbyéc[UNK]").unwrap(), library);
     assert_eq!(tokenizer.encode("aéc").unwrap(), [0, tokenizer.require(Special::Unk).unwrap(), 2]);
 }
@@ -86,6 +86,9 @@ fn pieces_have_the_ids_of_the_whole() {
         let mut rng = Rng::new(13);
         let text = any_text(&mut rng, 3000) + &SAMPLE.repeat(20);
         let whole = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
+        // Twice, so that every word is looked up once.
+        assert!(tokenizer.encode(&text).unwrap() == whole.get_ids(), "{kind:?}");
+        assert!(tokenizer.encode(&text).unwrap() == whole.get_ids(), "{kind:?}");
         for size in [1, 7, 100] {
             let pieces = tokenizer.cut.pieces(&text, size);
             let ids: Vec<u32> =
@@ -175,4 +178,18 @@ fn what_cannot_be_trained_says_why() {
     let error = tokenizer.encode("abz").unwrap_err().to_string();
     assert!(error.contains("'z' (U+007A) at byte 2"), "{error}");
     assert!(tokenizer.decode(&[0, 7]).unwrap_err().to_string().contains("token id 7"));
+}
+
+#[test]
+fn words_that_are_looked_up_have_the_ids_of_the_library() {
+    let mut rng = Rng::new(14);
+    for kind in [Kind::Bpe, Kind::WordPiece, Kind::Unigram] {
+        let tokenizer = trained(kind, false);
+        assert!(tokenizer.words.is_some());
+        for _ in 0..300 {
+            let text = any_text(&mut rng, 25);
+            let library = tokenizer.run_library(&[&text]).unwrap();
+            assert_eq!(tokenizer.encode(&text).unwrap(), library, "{kind:?}: {text:?}");
+        }
+    }
 }

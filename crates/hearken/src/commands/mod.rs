@@ -7,3 +7,4 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod plan;
 pub(crate) mod tokenizer;
+pub(crate) mod train;

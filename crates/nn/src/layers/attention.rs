@@ -82,7 +82,10 @@ impl Attention {
 
     fn whole(&self, packed: &Var, layer: usize, bias: &ScoreBias, pass: &Pass) -> Var {
         let [_, tokens, _] = packed.value().dims();
-        pass.note(|| format!("blocks.{layer}.attention.packed"), || packed.value().clone());
+        pass.note(
+            || format!("blocks.{layer}.attention.entropy"),
+            || self.entropy(packed.value(), &self.rule(bias, tokens, tokens)),
+        );
         let mut attend =
             Attend::new(self.heads).kv_heads(self.kv_heads).rule(self.rule(bias, tokens, tokens));
         if let Some(key) = pass.key(self.dropout, self.site) {
@@ -91,6 +94,47 @@ impl Attention {
         let learned = bias.learned().map(Param::var);
         let learned: Vec<&Var> = learned.iter().collect();
         attention_packed(packed, &learned, &attend)
+    }
+
+    /// The mean entropy of each head's weights, and behind them the most it could be if every
+    /// query gave all that it sees the same weight, (H + 1).
+    fn entropy(&self, packed: &Tensor, rule: &Rule) -> Tensor {
+        let [batch, tokens, _] = packed.dims();
+        let (heads, kv_heads, width) = (self.heads, self.kv_heads, self.head_width);
+        let parts = [heads, kv_heads, kv_heads];
+        let measure = |scale: f32, out: &mut [f32]| {
+            let [queries, keys, values] = Rows::packed(packed.data(), tokens, parts, [width; 3]);
+            let shape = kernel::Shape {
+                batch,
+                queries: tokens,
+                keys: tokens,
+                heads,
+                kv_heads,
+                width,
+                value_width: width,
+            };
+            let attention = kernel::Attention {
+                shape,
+                queries,
+                keys,
+                values,
+                scale,
+                dropout: None,
+                scores: rule,
+            };
+            let mut mixed = Tensor::unset([batch, tokens, heads * width]);
+            let mut lse = Tensor::unset([batch, heads, tokens]);
+            attention.forward(mixed.data_mut(), lse.data_mut());
+            attention.entropy(lse.data(), out);
+        };
+        let mut out = Tensor::unset([heads + 1]);
+        let mut even = Tensor::unset([heads]);
+        measure(1.0 / (width as f32).sqrt(), &mut out.data_mut()[..heads]);
+        // With all products 0, only the rule is left; a bias makes this a little less than the
+        // most, which is what heads start from.
+        measure(0.0, even.data_mut());
+        out.data_mut()[heads] = even.data().iter().copied().fold(0.0, f32::max);
+        out
     }
 
     fn cached(&self, packed: &Tensor, layer: usize, bias: &ScoreBias, cache: &mut Cache) -> Tensor {

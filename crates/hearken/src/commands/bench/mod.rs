@@ -2,8 +2,10 @@
 
 mod attention;
 mod gemm;
+mod profile_svg;
 mod requests;
 mod timing;
+mod train;
 
 use crate::failure::Failure;
 use crate::machine::{self, Machine, Peak};
@@ -23,12 +25,14 @@ pub(crate) struct Arguments {
 enum What {
     Attention(attention::Arguments),
     Gemm(gemm::Arguments),
+    Train(train::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Attention(arguments) => attention::run(arguments),
         What::Gemm(arguments) => gemm::run(arguments),
+        What::Train(arguments) => train::run(arguments),
     }
 }
 

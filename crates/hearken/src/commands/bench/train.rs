@@ -1,0 +1,317 @@
+//! `hearken bench train`: whole training steps of a model, on random tokens.
+
+use super::timing::{Times, timed};
+use super::{Memory, check_memory};
+use crate::commands::bench::profile_svg;
+use crate::failure::Failure;
+use crate::machine::{Machine, Peak};
+use crate::terminal::Progress;
+use hearken::nn::config::{DecoderConfig, ModelConfig};
+use hearken::nn::decoder::Decoder;
+use hearken::nn::layers::{Noise, Pass};
+use hearken::nn::plan::{Plan, Training};
+use hearken::nn::{parse, presets};
+use hearken::tensor::ops::cross_entropy::Options;
+use hearken::tensor::rng::Rng;
+use hearken::tensor::{Param, profile};
+use hearken::train::norms::{clip_factor, gradient_squares};
+use hearken::train::{DecayRule, Optimizer, OptimizerConfig, Role};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Time training steps: forward, backward, clipping and AdamW, on random tokens.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    /// A configuration with [model] and [bench], as in configs/bench/, or the name of a preset
+    #[arg(long, value_name = "FILE")]
+    config: String,
+
+    /// How many steps are timed
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    steps: u32,
+
+    /// Sequences per step; default: [bench] batch of the file
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    batch_size: Option<u32>,
+
+    /// Tokens per sequence; default: the model's context
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    tokens: Option<u32>,
+
+    /// Also measure where the time goes, by operation
+    #[arg(long)]
+    profile: bool,
+
+    /// With --profile: draw it to this file
+    #[arg(long, value_name = "FILE.svg", requires = "profile")]
+    svg: Option<PathBuf>,
+
+    /// Write one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken bench train --config configs/bench/small.toml --steps 50
+  hearken bench train --config configs/bench/gpt2.toml --steps 5 --json
+  hearken bench train --config configs/bench/mid.toml --profile --svg mid.svg
+
+Keys of --json:
+  ms_per_step            the median; also ms_min and spread (between quartiles, over the median)
+  tokens_per_second, gflops, peak_fraction
+                         6·N operations per token for N multiplied parameters, and
+                         12·L·C·T for attention; the peak is measured in the same run
+  peak_rss_bytes, peak_tensor_bytes, allocations_per_step, losses
+  profile                with --profile: per operation forward_ms and backward_ms of a step";
+
+#[derive(Deserialize)]
+struct File {
+    model: ModelConfig,
+    #[serde(default)]
+    bench: Bench,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bench {
+    batch: usize,
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Self { batch: 1 }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    machine: Machine,
+    peak: Peak,
+    config: String,
+    parameters: u64,
+    batch: usize,
+    tokens: usize,
+    steps: usize,
+    ms_per_step: f64,
+    ms_min: f64,
+    spread: f64,
+    tokens_per_second: f64,
+    gflops: f64,
+    peak_fraction: f64,
+    peak_rss_bytes: Option<usize>,
+    peak_tensor_bytes: usize,
+    allocations_per_step: f64,
+    losses: Vec<f32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profile: Vec<Share>,
+}
+
+/// What an operation takes of a step.
+#[derive(Clone, Serialize)]
+pub(super) struct Share {
+    pub(super) op: &'static str,
+    pub(super) forward_ms: f64,
+    pub(super) backward_ms: f64,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (config, bench) = read(&arguments.config)?;
+    let batch = arguments.batch_size.map_or(bench.batch, |b| b as usize);
+    let tokens = arguments.tokens.map_or(config.context, |t| t as usize);
+    let config = DecoderConfig { context: config.context.max(tokens), ..config };
+    let plan = Plan::new(&config);
+    let memory = plan.memory(Training {
+        batch,
+        tokens,
+        optimizer_states: 2,
+        activation_bytes: 4,
+        checkpointing: false,
+    });
+    check_memory(usize::try_from(memory.total()).ok())?;
+    let mut progress = Progress::new();
+    progress.show("measuring the machine's peak");
+    let machine = Machine::of_this_process();
+    let peak = Peak::measure(machine.threads);
+    progress.show("building the model");
+    Memory::reset();
+    let mut bench = Step::new(config, batch, tokens);
+    let steps = arguments.steps as usize;
+    // Two steps fill the pool; from then on nothing should be asked of the system.
+    for _ in 0..2 {
+        bench.run();
+    }
+    let (mut seconds, mut losses) = (Vec::new(), Vec::new());
+    let before = crate::ALLOCATOR.requests();
+    for i in 0..steps {
+        progress.show(&format!("step {} of {steps}", i + 1));
+        seconds.push(timed(|| losses.push(bench.run())));
+    }
+    let allocations = (crate::ALLOCATOR.requests() - before) as f64 / steps as f64;
+    let times = Times::of(seconds);
+    let most = Memory::most();
+    let shares = if arguments.profile { bench.profile(steps) } else { Vec::new() };
+    progress.clear();
+    let rows = (batch * tokens) as f64;
+    let gflops = plan.training_flops_per_token(tokens) * rows / times.median / 1e9;
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        machine,
+        config: arguments.config.clone(),
+        parameters: plan.parameters(),
+        batch,
+        tokens,
+        steps,
+        ms_per_step: times.median * 1e3,
+        ms_min: times.min * 1e3,
+        spread: times.spread,
+        tokens_per_second: rows / times.median,
+        gflops,
+        peak_fraction: gflops / peak.gflops,
+        peak,
+        peak_rss_bytes: most.resident,
+        peak_tensor_bytes: most.tensors,
+        allocations_per_step: allocations,
+        losses,
+        profile: shares,
+    };
+    if let Some(path) = &arguments.svg {
+        let title = format!("{}: {:.1} ms per step", report.config, report.ms_per_step);
+        std::fs::write(path, profile_svg::draw(&title, &report.profile)).map_err(|e| {
+            Failure::Input(format!("cannot write {}: {e}\nhint: check the path", path.display()))
+        })?;
+    }
+    show(&report, arguments.json)
+}
+
+fn show(report: &Report, json: bool) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    if json {
+        let text = serde_json::to_string(report).map_err(io::Error::from)?;
+        writeln!(out, "{text}")?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "{}: {} parameters, {} × {} tokens per step, {} steps",
+        report.config, report.parameters, report.batch, report.tokens, report.steps
+    )?;
+    writeln!(
+        out,
+        "  {:.1} ms per step (best {:.1}, spread {:.1} %), {:.0} tokens/s",
+        report.ms_per_step,
+        report.ms_min,
+        100.0 * report.spread,
+        report.tokens_per_second
+    )?;
+    writeln!(
+        out,
+        "  {:.0} GFLOP/s, {:.0} % of the measured {:.0}",
+        report.gflops,
+        100.0 * report.peak_fraction,
+        report.peak.gflops
+    )?;
+    let resident = report.peak_rss_bytes.map_or("?".to_owned(), super::megabytes);
+    let tensors = super::megabytes(report.peak_tensor_bytes);
+    writeln!(out, "  {resident} MB resident at most, {tensors} MB of it in tensors")?;
+    writeln!(out, "  {:.1} allocations of 4 KiB or more per step", report.allocations_per_step)?;
+    if !report.profile.is_empty() {
+        writeln!(
+            out,
+            "\n  {:24} {:>10} {:>10} {:>7}",
+            "operation", "forward", "backward", "share"
+        )?;
+        let total: f64 = report.profile.iter().map(|s| s.forward_ms + s.backward_ms).sum();
+        for Share { op, forward_ms, backward_ms } in &report.profile {
+            let share = 100.0 * (forward_ms + backward_ms) / total;
+            writeln!(out, "  {op:24} {forward_ms:>7.2} ms {backward_ms:>7.2} ms {share:>5.1} %")?;
+        }
+    }
+    Ok(())
+}
+
+fn read(name: &str) -> Result<(DecoderConfig, Bench), Failure> {
+    let text = match presets::find(name) {
+        Some(text) => text.to_owned(),
+        None => std::fs::read_to_string(name).map_err(|e| {
+            let known: Vec<&str> = presets::ALL.iter().map(|(name, _)| *name).collect();
+            Failure::Input(format!(
+                "cannot read {name}: {e}\nhint: give a file such as configs/bench/small.toml, or one of {}",
+                known.join(", ")
+            ))
+        })?,
+    };
+    let file: File = parse::from_toml(&text, name).map_err(|e| Failure::Input(e.to_string()))?;
+    let ModelConfig::Decoder(mut config) = file.model;
+    if config.vocabulary == 0 {
+        config.vocabulary = 256; // what a tokenizer would decide
+    }
+    config.validate().map_err(|e| Failure::Input(e.to_string()))?;
+    Ok((config, file.bench))
+}
+
+/// A model with its optimiser and one batch of random tokens.
+struct Step {
+    model: Decoder,
+    parameters: Vec<Param>,
+    optimizer: Optimizer,
+    ids: Vec<u32>,
+    targets: Vec<u32>,
+    batch: usize,
+    done: u64,
+}
+
+impl Step {
+    fn new(config: DecoderConfig, batch: usize, tokens: usize) -> Self {
+        let mut rng = Rng::new(1);
+        let vocabulary = config.vocabulary;
+        let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
+        let (ids, targets) = (draw(), draw());
+        let model = Decoder::new(config, 1);
+        let parameters = model.parameters();
+        let roles = parameters.iter().map(|p| (p.clone(), Role::of(p.name(), p.shape().dims())));
+        let optimizer = Optimizer::new(OptimizerConfig::default(), DecayRule::default(), roles);
+        Self { model, parameters, optimizer, ids, targets, batch, done: 0 }
+    }
+
+    /// One step; gives its loss.
+    fn run(&mut self) -> f32 {
+        self.done += 1;
+        let pass = Pass::train(Noise { seed: 1, step: self.done });
+        let loss = self.model.loss(&self.ids, &self.targets, self.batch, &pass, Options::default());
+        loss.backward();
+        let value = loss.value().item();
+        drop(loss);
+        profile::mark("(free)");
+        let norm = gradient_squares(&self.parameters, 1.0).iter().sum::<f64>().sqrt();
+        profile::mark("(gradient norm)");
+        self.optimizer.step(1e-3, clip_factor(norm, 1.0) as f32);
+        self.optimizer.zero_gradients();
+        profile::mark("(AdamW)");
+        value
+    }
+
+    /// Milliseconds of a step by operation, the largest first.
+    fn profile(&mut self, steps: usize) -> Vec<Share> {
+        profile::start();
+        for _ in 0..steps {
+            self.run();
+        }
+        let per_step = |d: std::time::Duration| d.as_secs_f64() * 1e3 / steps as f64;
+        let mut shares: Vec<Share> = profile::stop()
+            .into_iter()
+            .map(|(op, spent)| Share {
+                op,
+                forward_ms: per_step(spent.forward),
+                backward_ms: per_step(spent.backward),
+            })
+            .collect();
+        shares.sort_by(|a, b| {
+            (b.forward_ms + b.backward_ms).total_cmp(&(a.forward_ms + a.backward_ms))
+        });
+        shares
+    }
+}

@@ -1,0 +1,180 @@
+//! From what the configuration names to tokens, batches and a validation set.
+
+use crate::failure::Failure;
+use crate::run_config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
+use crate::terminal::Progress;
+use hearken::data::batches::evaluation::Windows;
+use hearken::data::batches::{Batch, Batches, RandomWindows, ShuffledWindows};
+use hearken::data::corpus::{Corpus, Ids, Outcome, Source, Validation};
+use hearken::data::tokenizer::{Kind, Special, Tokenizer, Training};
+use hearken::data::{Error, Progress as Done, Stage, stories};
+use hearken::formats::directory::SpecialTokens;
+use std::path::{Path, PathBuf};
+
+/// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
+const EVALUATION_TOKENS: usize = 4096;
+
+pub(super) struct Data {
+    pub(super) tokenizer: Tokenizer,
+    pub(super) batches: Box<dyn Batches>,
+    validation: Held,
+    /// The loss that no model can beat, where it is known.
+    pub(super) floor: Option<f64>,
+    /// What it is, in a few words.
+    pub(super) name: String,
+}
+
+enum Held {
+    Stories(stories::Validation),
+    Text { ids: Ids, length: usize },
+}
+
+impl Data {
+    /// Prepares what `config` names; files that it needs later are kept in `directory`.
+    pub(super) fn prepare(config: &mut RunConfig, directory: &Path) -> Result<Self, Failure> {
+        let mut progress = Progress::new();
+        let result = if config.data.paths.is_empty() {
+            Self::stories(config)
+        } else {
+            Self::text(config, directory, &mut progress)
+        };
+        progress.clear();
+        result.map_err(|error| Failure::Input(error.to_string()))
+    }
+
+    fn stories(config: &mut RunConfig) -> Result<Self, Error> {
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let length = config.decoder().context;
+        let per_batch = (EVALUATION_TOKENS / length.max(1)).max(1);
+        let validation = stories::Validation::new(config.data.stories, per_batch, length, seed)?;
+        Ok(Self {
+            tokenizer: stories::tokenizer(),
+            batches: Box::new(stories::StoryWindows::new(rows, length, seed)?),
+            validation: Held::Stories(validation),
+            floor: Some(stories::floor().nats_per_character()),
+            name: "stories".to_owned(),
+        })
+    }
+
+    fn text(
+        config: &mut RunConfig,
+        directory: &Path,
+        progress: &mut Progress,
+    ) -> Result<Self, Error> {
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let length = config.decoder().context;
+        let data = &config.data;
+        let source = open(data, directory)?;
+        let mut report = |done: Done| progress.show(&words(done));
+        let kept = directory.join("tokenizer.json");
+        let tokenizer = match &data.tokenizer_file {
+            Some(path) => Tokenizer::load(path)?,
+            // A resumed run keeps its tokens.
+            None if kept.exists() => Tokenizer::load(&kept)?,
+            None => {
+                let tokenizer =
+                    training(data).train(source.texts(), Some(source.length()), &mut report)?;
+                tokenizer.save(&kept)?;
+                tokenizer
+            }
+        };
+        let validation = Validation::Fraction(data.validation);
+        let cache = directory.join("corpus.ids");
+        let corpus = Corpus::prepare(&source, &validation, &tokenizer, &cache, &mut report)?;
+        if let Outcome::Rebuilt { reason } = &corpus.outcome {
+            progress.clear();
+            eprintln!("note: the tokenised text was made anew, since {reason}");
+        }
+        let batches: Box<dyn Batches> = match data.windows {
+            WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
+            WindowsKind::Shuffled => {
+                Box::new(ShuffledWindows::new(corpus.train, rows, length, seed)?)
+            }
+        };
+        let name = data.paths[0].file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self {
+            tokenizer,
+            batches,
+            validation: Held::Text { ids: corpus.validation, length },
+            floor: None,
+            name,
+        })
+    }
+
+    /// How many batches the validation set has, and the batches: every target once.
+    pub(super) fn validation_batches(
+        &self,
+    ) -> Result<(usize, Box<dyn Iterator<Item = Batch> + '_>), Error> {
+        match &self.validation {
+            Held::Stories(held) => Ok((held.batches.len(), Box::new(held.batches.iter().cloned()))),
+            Held::Text { ids, .. } if ids.len() < 2 => Ok((0, Box::new(std::iter::empty()))),
+            Held::Text { ids, length } => {
+                let rows = (EVALUATION_TOKENS / length).max(1);
+                let windows = Windows::side_by_side(ids.clone(), rows, *length)?;
+                Ok((windows.batches(), Box::new(windows)))
+            }
+        }
+    }
+
+    /// What samples begin with: a line end if there is such a token, else the first token of
+    /// what is held out.
+    pub(super) fn prompt(&self) -> Vec<u32> {
+        let line_end = self.tokenizer.encode("\n").unwrap_or_default();
+        match (&self.validation, line_end.is_empty()) {
+            (_, false) => line_end,
+            (Held::Text { ids, .. }, _) if !ids.is_empty() => ids.to_vec(0..1),
+            _ => vec![0],
+        }
+    }
+
+    pub(super) fn special_tokens(&self) -> SpecialTokens {
+        SpecialTokens {
+            begin: self.tokenizer.special(Special::Bos),
+            end: self.tokenizer.special(Special::Eos),
+            pad: self.tokenizer.special(Special::Pad),
+        }
+    }
+}
+
+fn open(data: &DataConfig, directory: &Path) -> Result<Source, Error> {
+    if data.paths == [PathBuf::from("-")] {
+        let spool = directory.join("stdin.txt");
+        if spool.exists() {
+            return Source::from_path(&spool); // a resumed run has read it already
+        }
+        return Source::from_reader(&mut std::io::stdin().lock(), &spool);
+    }
+    Source::open(&data.paths, &data.field)
+}
+
+fn training(data: &DataConfig) -> Training {
+    let kind = match data.tokenizer {
+        TokenizerKind::Character => Kind::Character,
+        TokenizerKind::Byte => Kind::Byte,
+        TokenizerKind::Bpe => Kind::Bpe,
+        TokenizerKind::WordPiece => Kind::WordPiece,
+        TokenizerKind::Unigram => Kind::Unigram,
+    };
+    let mut training = Training::new(kind);
+    if data.vocabulary.is_some() {
+        training.vocabulary = data.vocabulary;
+    }
+    training
+}
+
+fn words(done: Done) -> String {
+    let what = match done.stage {
+        Stage::Reading => "reading the text",
+        Stage::Training => "choosing the vocabulary",
+        Stage::Surveying => "checking the text",
+        Stage::Tokenising => "turning text into tokens",
+    };
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    match done.total {
+        Some(total) if total > 0 => {
+            let share = 100.0 * done.done as f64 / total as f64;
+            format!("{what}: {share:.0} % of {:.1} MB", megabytes(total))
+        }
+        _ => what.to_owned(),
+    }
+}

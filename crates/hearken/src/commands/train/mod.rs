@@ -1,0 +1,295 @@
+//! `hearken train`: learn a language model from text.
+
+mod data;
+mod task;
+
+use crate::failure::Failure;
+use crate::machine::{self, Machine, Peak};
+use crate::run_config::RunConfig;
+use data::Data;
+use hearken::nn::decoder::Decoder;
+use hearken::nn::plan::{Memory, Plan, Training};
+use hearken::train::interrupt;
+use hearken::train::progress::Mode;
+use hearken::train::report::Table;
+use hearken::train::{Error, OptimizerConfig, Outcome, Precision, RunDirectory, Setup, Summary};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use task::DecoderTask;
+
+/// Train a language model: on your own text, or on generated stories if none is given.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    /// A configuration file or the name of a preset; default: a small model for the stories, or
+    /// nanogpt-cpu for your text
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+
+    /// Text files, directories, JSON lines, or - for standard input
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    data: Vec<PathBuf>,
+
+    /// Change any setting of the configuration, as in train.lr=3e-4 (may be given several times)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Updates of the weights
+    #[arg(long)]
+    steps: Option<u64>,
+
+    /// Sequences per step
+    #[arg(long)]
+    batch_size: Option<usize>,
+
+    /// Learning rate
+    #[arg(long)]
+    lr: Option<f64>,
+
+    /// Seed of all randomness
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Where the run leaves its files; default: a new directory in runs/
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Continue the run in this directory where its last checkpoint stands
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "data", "out", "seed"])]
+    resume: Option<PathBuf>,
+
+    /// Say nothing but warnings and the result
+    #[arg(long)]
+    quiet: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken train                                 learn generated stories, in two minutes
+  hearken train --data book.txt                 learn your own text
+  hearken train --config nanogpt-cpu --data shakespeare.txt --out runs/bard
+  hearken train --resume runs/bard              go on after Ctrl-C or a power cut
+  hearken train --data docs/ --set data.tokenizer=bpe --set data.vocabulary=4096
+
+A run directory holds config.toml, metrics.jsonl, loss.svg, report.html, samples.txt,
+TensorBoard events, and checkpoints/best and checkpoints/last, each a model directory.";
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut config = configure(arguments)?;
+    let decoder = config.decoder();
+    decoder.validate().map_err(|error| Failure::Input(error.to_string()))?;
+    config.train.validate().map_err(failure)?;
+    let directory = match (&arguments.resume, &arguments.out) {
+        (Some(path), _) => RunDirectory::open(path),
+        (None, Some(path)) => RunDirectory::create(path),
+        (None, None) => RunDirectory::create(&next_run(&config)),
+    }
+    .map_err(failure)?;
+    let data = Data::prepare(&mut config, directory.path())?;
+    fit_vocabulary(&mut config, &data)?;
+    let plan = Plan::new(config.decoder());
+    let memory = plan.memory(training(&config));
+    check_memory(&memory)?;
+    let peak = Peak::measure(Machine::of_this_process().threads);
+    if !arguments.quiet {
+        introduce(&mut config, &data, &plan, &memory, directory.path());
+    }
+    let model = Decoder::new(config.decoder().clone(), config.train.seed);
+    let mut setup = Setup::new(directory, config.to_toml()?);
+    setup.title = format!("Hearken: {}", data.name);
+    setup.progress = Mode::detect(arguments.quiet);
+    setup.stop = interrupt::install().map_err(failure)?;
+    setup.peak_flops = Some(peak.gflops * 1e9);
+    setup.entropy_floor = data.floor;
+    setup.tables = tables(&plan, &memory);
+    let path = setup.run.path().to_owned();
+    let floor = data.floor;
+    let mut task = DecoderTask::new(model, data, &config.train);
+    let summary = hearken::train::train(&mut task, &config.train, setup).map_err(failure)?;
+    conclude(&summary, floor, &path)
+}
+
+fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
+    let mut config = if let Some(path) = &arguments.resume {
+        let text = RunDirectory::read_config(path).map_err(failure)?;
+        let name = path.join("config.toml").display().to_string();
+        RunConfig::parse(&text, &name, &arguments.sets)?
+    } else {
+        let default = if arguments.data.is_empty() { "stories" } else { "nanogpt-cpu" };
+        RunConfig::read(arguments.config.as_deref().unwrap_or(default), &arguments.sets)?
+    };
+    if !arguments.data.is_empty() {
+        config.data.paths.clone_from(&arguments.data);
+    }
+    let train = &mut config.train;
+    train.steps = arguments.steps.unwrap_or(train.steps);
+    train.batch_size = arguments.batch_size.unwrap_or(train.batch_size);
+    train.lr = arguments.lr.unwrap_or(train.lr);
+    train.seed = arguments.seed.unwrap_or(train.seed);
+    Ok(config)
+}
+
+/// Bad settings and files are the user's to mend: exit code 2. A run that diverged or could not
+/// save has failed: exit code 1.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Diverged { .. } => Failure::Check(error.to_string()),
+        _ => Failure::Input(error.to_string()),
+    }
+}
+
+/// The first of runs/NAME, runs/NAME-2, … that is free.
+fn next_run(config: &RunConfig) -> PathBuf {
+    let name = config.data.paths.first().and_then(|path| path.file_stem());
+    let name = name.map_or("stories".into(), |name| name.to_string_lossy().into_owned());
+    let name = if name == "-" { "stdin".to_owned() } else { name };
+    let candidate = |n: usize| match n {
+        1 => Path::new("runs").join(&name),
+        n => Path::new("runs").join(format!("{name}-{n}")),
+    };
+    let mut n = 1;
+    while candidate(n).exists() {
+        n += 1;
+    }
+    candidate(n)
+}
+
+/// A vocabulary of 0 is the tokenizer's; another must have room for it.
+fn fit_vocabulary(config: &mut RunConfig, data: &Data) -> Result<(), Failure> {
+    let tokens = data.tokenizer.vocabulary_size();
+    let decoder = config.decoder();
+    if decoder.vocabulary == 0 {
+        decoder.vocabulary = tokens;
+    }
+    if decoder.vocabulary < tokens {
+        return Err(Failure::Input(format!(
+            "the tokenizer has {tokens} tokens, but model.vocabulary is {}\nhint: leave \
+             model.vocabulary out, and it will be {tokens}",
+            decoder.vocabulary
+        )));
+    }
+    Ok(())
+}
+
+fn training(config: &RunConfig) -> Training {
+    let hearken::nn::config::ModelConfig::Decoder(decoder) = &config.model;
+    Training {
+        batch: config.train.micro_batch_size(),
+        tokens: decoder.context,
+        optimizer_states: match config.train.optimizer {
+            OptimizerConfig::Sgd { .. } | OptimizerConfig::Lion { .. } => 1,
+            _ => 2,
+        },
+        activation_bytes: if config.train.precision == Precision::F32 { 4 } else { 2 },
+        checkpointing: config.train.gradient_checkpointing,
+    }
+}
+
+fn check_memory(memory: &Memory) -> Result<(), Failure> {
+    let free = machine::available_bytes().unwrap_or(usize::MAX) as u64;
+    if memory.total() <= free {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "this would need {} and {} are free\nhint: a smaller --batch-size with --set \
+         train.accumulate, --set train.gradient_checkpointing=true, or a smaller model",
+        size(memory.total()),
+        size(free)
+    )))
+}
+
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        b if b >= 1e9 => format!("{:.1} GB", b / 1e9),
+        b => format!("{:.1} MB", b / 1e6),
+    }
+}
+
+/// What is about to happen, on standard error.
+fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, path: &Path) {
+    let d = config.decoder();
+    let model = format!(
+        "{} layers × {} wide, {} heads, context {}, {} tokens",
+        d.layers, d.width, d.heads, d.context, d.vocabulary
+    );
+    let train = &config.train;
+    eprintln!("{} parameters: {model}", thousands(plan.parameters()));
+    eprintln!(
+        "{} steps of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
+        thousands(train.steps),
+        train.batch_size,
+        data.batches.length(),
+        data.name,
+        plan.training_flops_per_token(data.batches.length()) / 1e6,
+        size(memory.total())
+    );
+    if let Some(floor) = data.floor {
+        eprintln!("no model can get below a loss of {floor:.4} nats per token");
+    }
+    eprintln!("writing to {}", path.display());
+}
+
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// For the report.
+fn tables(plan: &Plan, memory: &Memory) -> Vec<Table> {
+    let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let mut parts: Vec<Vec<String>> =
+        plan.parts.iter().map(|part| row(part.name, thousands(part.parameters))).collect();
+    parts.push(row("all", thousands(plan.parameters())));
+    let memory = [
+        ("parameters", memory.parameters),
+        ("gradients", memory.gradients),
+        ("optimiser", memory.optimizer),
+        ("activations", memory.activations),
+        ("all", memory.total()),
+    ];
+    vec![
+        Table { title: "Parameters".to_owned(), columns: words(&["part", "numbers"]), rows: parts },
+        Table {
+            title: "Memory".to_owned(),
+            columns: words(&["for", "size"]),
+            rows: memory.map(|(name, bytes)| row(name, size(bytes))).to_vec(),
+        },
+    ]
+}
+
+/// What it came to, on standard output, and what to do next, on standard error.
+fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let show = path.display();
+    if summary.outcome == Outcome::Interrupted {
+        writeln!(out, "stopped after step {}", summary.step)?;
+        eprintln!("go on:  hearken train --resume {show}");
+        out.flush()?;
+        return Err(Failure::Interrupted);
+    }
+    let best = summary.best.as_ref().map(|best| (best.val_loss, best.step));
+    match (best, floor) {
+        (Some((loss, step)), Some(floor)) => writeln!(
+            out,
+            "validation loss {loss:.4} after step {step}: {:.4} above the floor of {floor:.4}",
+            loss - floor
+        )?,
+        (Some((loss, step)), None) => {
+            writeln!(out, "validation loss {loss:.4} after step {step}")?;
+        }
+        (None, _) => writeln!(out, "trained {} steps", summary.step)?,
+    }
+    eprintln!("trained for {:.0} s, {} tokens", summary.elapsed_seconds, thousands(summary.tokens));
+    eprintln!("look:   {}", path.join("report.html").display());
+    eprintln!("write:  hearken generate --model {show}");
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! `hearken train` as a person runs it: files, resume after a kill, and bad input.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A directory that is gone when dropped.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("hearken-train-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn hearken(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hearken"));
+        command.current_dir(&self.0).env_remove("HEARKEN_THREADS").stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const TINY: &str = r#"
+[model]
+kind = "decoder"
+context = 16
+layers = 2
+width = 16
+heads = 2
+dropout = { residual = 0.1, attention = 0.1 }
+[train]
+steps = 12
+batch_size = 4
+accumulate = 2
+schedule = { kind = "constant" }
+evaluate_every = 4
+checkpoint_every = 3
+sample_every = 6
+"#;
+
+fn text() -> String {
+    "the cat sat on the mat and the dog sat on the log; ".repeat(40)
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().expect("the binary starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The lines of metrics.jsonl without what depends on the clock.
+fn metrics(run: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let mut lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &mut lines {
+        let line = line.as_object_mut().unwrap();
+        line.remove("tokens_per_second");
+        line.remove("elapsed_seconds");
+    }
+    lines
+}
+
+fn last_weights(run: &Path) -> Vec<u8> {
+    std::fs::read(run.join("checkpoints/step-000012/model.safetensors")).unwrap()
+}
+
+#[test]
+fn a_run_leaves_its_files() {
+    let here = Temporary::new("files");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let output = run(here.hearken().args(["train", "--config", "tiny.toml", "--data", "cats.txt"]));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let directory = here.0.join("runs/cats");
+    for name in ["config.toml", "metrics.jsonl", "loss.svg", "report.html", "samples.txt"] {
+        assert!(directory.join(name).is_file(), "{name}");
+    }
+    for name in ["config.json", "model.safetensors", "tokenizer.json", "optimizer.safetensors"] {
+        assert!(directory.join("checkpoints/step-000012").join(name).is_file(), "{name}");
+    }
+    let lines = metrics(&directory);
+    assert_eq!(lines.iter().filter(|line| line["train_loss"].is_number()).count(), 12);
+    for key in ["step", "train_loss", "lr", "grad_norm"] {
+        assert!(lines[0].get(key).is_some(), "{key}");
+    }
+    let first = lines[0]["train_loss"].as_f64().unwrap();
+    let last = lines.iter().rev().find_map(|line| line["train_loss"].as_f64()).unwrap();
+    assert!(last < first, "{first} → {last}");
+    // A second run with the same name gets a directory of its own.
+    let again = run(here.hearken().args(["train", "--config", "tiny.toml", "--data", "cats.txt"]));
+    assert!(again.status.success() && here.0.join("runs/cats-2").is_dir());
+    assert_eq!(last_weights(&directory), last_weights(&here.0.join("runs/cats-2")));
+}
+
+#[test]
+fn a_killed_run_goes_on_as_if_nothing_had_been() {
+    let here = Temporary::new("kill");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let arguments = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out"];
+    assert!(run(here.hearken().args(arguments).arg("whole")).status.success());
+    for (i, after) in ["step-000003", "step-000006", "step-000009"].into_iter().enumerate() {
+        let out = format!("killed-{i}");
+        let mut child =
+            here.hearken().args(arguments).arg(&out).stderr(Stdio::null()).spawn().unwrap();
+        let checkpoint = here.0.join(&out).join("checkpoints").join(after);
+        let start = Instant::now();
+        while !checkpoint.exists() && child.try_wait().unwrap().is_none() {
+            assert!(start.elapsed() < Duration::from_mins(2), "no checkpoint came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap(); // SIGKILL
+        child.wait().unwrap();
+        // With another number of threads, too.
+        let threads = (i + 1).to_string();
+        let mut resume = here.hearken();
+        let output = run(resume.env("HEARKEN_THREADS", threads).args(["train", "--resume", &out]));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let (whole, killed) = (here.0.join("whole"), here.0.join(&out));
+        assert_eq!(metrics(&whole), metrics(&killed));
+        assert_eq!(last_weights(&whole), last_weights(&killed));
+    }
+}
+
+#[test]
+fn bad_input_is_named_with_a_hint_and_exit_code_2() {
+    let here = Temporary::new("bad");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    here.file("empty.txt", "");
+    here.file("binary.txt", [0_u8, 159, 146, 150, 0, 1, 2, 3]);
+    here.file("short.txt", "abc");
+    here.file("key.toml", TINY.replace("heads", "haeds"));
+    here.file("type.toml", TINY.replace("width = 16", "width = \"wide\""));
+    here.file("heads.toml", TINY.replace("heads = 2", "heads = 3"));
+    here.file("vocabulary.toml", TINY.replace("context = 16", "context = 16\nvocabulary = 5"));
+    for (config, data, named) in [
+        ("tiny.toml", "missing.txt", "missing.txt"),
+        ("tiny.toml", "empty.txt", "empty"),
+        ("tiny.toml", "binary.txt", "binary.txt"),
+        ("tiny.toml", "short.txt", ""),
+        ("key.toml", "cats.txt", "did you mean `heads`?"),
+        ("type.toml", "cats.txt", "type.toml"),
+        ("heads.toml", "cats.txt", "heads"),
+        ("vocabulary.toml", "cats.txt", "vocabulary"),
+        ("missing.toml", "cats.txt", "missing.toml"),
+    ] {
+        let output = run(here.hearken().args(["train", "--config", config, "--data", data]));
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{config} {data}: {text}");
+        assert!(text.contains(named) && text.contains("hint: "), "{config} {data}: {text}");
+        assert!(!text.contains("panicked"), "{text}");
+    }
+    let output = run(here.hearken().args(["train", "--resume", "nowhere"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_directory_in_use_is_refused() {
+    let here = Temporary::new("lock");
+    here.file("tiny.toml", TINY.replace("steps = 12", "steps = 100000"));
+    here.file("cats.txt", text());
+    let arguments = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
+    let mut child = here.hearken().args(arguments).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while !here.0.join("run/metrics.jsonl").exists() {
+        assert!(start.elapsed() < Duration::from_mins(2), "the run does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = run(here.hearken().args(["train", "--resume", "run"]));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+}
