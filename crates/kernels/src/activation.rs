@@ -225,7 +225,8 @@ pub fn gated_backward(
 }
 
 dispatch! {
-    fn forward_chunk(activation: Activation, x: &[f32], out: &mut [f32]) => forward_on
+    /// As [`forward`], on this thread alone.
+    pub(crate) fn forward_chunk(activation: Activation, x: &[f32], out: &mut [f32]) => forward_on
     /// As [`forward_in_place`], on this thread alone.
     pub(crate) fn forward_chunk_in_place(activation: Activation, x: &mut [f32])
         => forward_in_place_on
