@@ -1,8 +1,9 @@
 //! Learning a vocabulary from text.
 //!
-//! The same text gives the same tokenizer, on any machine and any number of threads. BPE and
+//! The same text gives the same tokenizer, for any number of threads and any hash seed. BPE and
 //! WordPiece count in integers and break ties by the tokens' order. Unigram adds up floating
-//! point numbers: its words are sorted, and it runs on one thread.
+//! point numbers: its words are sorted, it runs on one thread, and its scores are rounded to
+//! [`SCORE_STEP`], since the logarithm of one C library differs from another's in the last bits.
 
 use super::{Special, Tokenizer, assemble, failed};
 use crate::error::{Error, Result};
@@ -328,11 +329,16 @@ impl Training {
     }
 }
 
+/// Scores of Unigram are multiples of this. They are sums of thousands of terms and come out up to
+/// 1e-14 apart where `ln` and `exp` are other ones (with and without FMA, say): of V scores, some
+/// V · 1e-14 / 1e-6 lie so close between two multiples that they could become different ones.
+const SCORE_STEP: f64 = 1e-6;
+
 /// Gives the pieces of a trained model a definite order and every byte a piece.
 ///
 /// Letters that the trainer had dropped come back from a hash table, in any order, with scores
 /// `least`, `least + 1e-4`, …: they all get `least`, as do the letters of bytes that the text
-/// does not have. Then the pieces are sorted by score and spelling.
+/// does not have. Then the scores are rounded, and the pieces sorted by score and spelling.
 fn settle(model: &Unigram, room: usize) -> Vec<(String, f64)> {
     /// What the trainer adds from one such letter to the next.
     const STEP: f64 = 0.0001;
@@ -359,6 +365,10 @@ fn settle(model: &Unigram, room: usize) -> Vec<(String, f64)> {
     pieces.sort_by(|a, b| single(&b.0).cmp(&single(&a.0)).then_with(|| order(a, b)));
     pieces.truncate(room - missing.len());
     pieces.extend(missing);
+    for (_, score) in &mut pieces {
+        // Divided by the whole number 1 / SCORE_STEP: the double nearest to the decimal.
+        *score = (*score / SCORE_STEP).round() / (1.0 / SCORE_STEP).round();
+    }
     pieces.sort_by(order);
     pieces
 }
