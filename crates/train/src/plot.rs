@@ -3,7 +3,10 @@
 //! A noisy series of many points is drawn as the mean of each of a few hundred buckets, over a
 //! band from the lowest to the highest: nothing is hidden, and the file stays small.
 
+mod axis;
+
 use crate::metrics::Row;
+use axis::Axis;
 use std::fmt::Write as _;
 
 /// Blue, for training.
@@ -24,8 +27,19 @@ pub struct Series {
     pub color: &'static str,
     /// (x, y), x rising; y that is not finite is left out.
     pub points: Vec<(f64, f64)>,
-    /// Are single points marked? For a few points far apart.
-    pub dots: bool,
+    /// How it is drawn.
+    pub mark: Mark,
+}
+
+/// How a curve is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A line: for many points.
+    Line,
+    /// A line with every point marked: for a few points far apart.
+    Dots,
+    /// A broken line: for what is expected rather than measured.
+    Dashes,
 }
 
 /// A level that the curves are seen against.
@@ -52,6 +66,9 @@ pub struct Chart {
     pub levels: Vec<Level>,
     /// Is the vertical axis logarithmic? Then y that is not positive is left out.
     pub logarithmic: bool,
+    /// Is the horizontal axis logarithmic, in doublings? Then it starts at the smallest x, and x
+    /// that is not positive is left out.
+    pub doublings: bool,
     /// Width and height in pixels.
     pub size: (f64, f64),
 }
@@ -66,6 +83,7 @@ impl Chart {
             series: Vec::new(),
             levels: Vec::new(),
             logarithmic: false,
+            doublings: false,
             size: (760.0, 420.0),
         }
     }
@@ -108,47 +126,35 @@ impl Chart {
 
     fn usable(&self, series: &Series) -> Vec<(f64, f64)> {
         let points = series.points.iter().copied();
-        points.filter(|(_, y)| y.is_finite() && (!self.logarithmic || *y > 0.0)).collect()
+        let usable = |&(x, y): &(f64, f64)| {
+            y.is_finite() && (!self.logarithmic || y > 0.0) && (!self.doublings || x > 0.0)
+        };
+        points.filter(usable).collect()
     }
 
     fn frame(&self, series: &[Vec<(f64, f64)>]) -> Frame {
-        let all = || series.iter().flatten();
-        let x_most = all().map(|p| p.0).fold(1.0, f64::max);
+        let xs = series.iter().flatten().map(|p| p.0);
         let levels = self.levels.iter().map(|level| level.y);
-        let ys = || all().map(|p| p.1).chain(levels.clone());
-        let (mut low, mut high) =
-            (ys().fold(f64::INFINITY, f64::min), ys().fold(f64::NEG_INFINITY, f64::max));
-        if self.logarithmic {
-            (low, high) = (low.log10(), high.log10());
-        }
-        if high - low < 1e-9 * high.abs().max(1e-30) {
-            let room = if high == 0.0 { 1.0 } else { 0.1 * high.abs() };
-            (low, high) = (low - room, high + room);
-        }
-        let room = 0.05 * (high - low);
-        let low = if !self.levels.is_empty() {
-            low - 2.0 * room // for the writing below a level
-        } else if low >= 0.0 && !self.logarithmic {
-            (low - room).max(0.0) // what is never negative does not get an axis that is
-        } else {
-            low - room
-        };
+        let ys = series.iter().flatten().map(|p| p.1).chain(levels);
         let (width, height) = self.size;
         Frame {
             left: 70.0,
             right: width - 22.0,
             top: if self.has_legend() { 62.0 } else { 44.0 },
             bottom: height - 52.0,
-            x: (0.0, x_most),
-            y: (low, high + room),
-            logarithmic: self.logarithmic,
+            x: if self.doublings { Axis::doublings(xs) } else { Axis::steps(xs) },
+            // Room below a level is for its writing.
+            y: if self.logarithmic {
+                Axis::decades(ys, !self.levels.is_empty())
+            } else {
+                Axis::linear(ys, !self.levels.is_empty())
+            },
         }
     }
 
     fn axes(&self, out: &mut String, frame: &Frame) {
-        let (y_ticks, labels) = frame.y_ticks();
-        for (tick, label) in y_ticks.iter().zip(labels) {
-            let y = frame.at_y(*tick);
+        for (tick, label) in frame.y.ticks() {
+            let y = frame.at_y(tick);
             let (left, right) = (frame.left, frame.right);
             let _ = writeln!(
                 out,
@@ -157,9 +163,7 @@ impl Chart {
             );
             text(out, left - 8.0, y + 4.0, "end", GREY, 12.0, &label);
         }
-        let step = nice_step(frame.x.1 - frame.x.0, 8.0).max(1.0);
-        let mut tick = 0.0;
-        while tick <= frame.x.1 * 1.000_001 {
+        for (tick, label) in frame.x.ticks() {
             let x = frame.at_x(tick);
             let bottom = frame.bottom;
             let _ = writeln!(
@@ -167,8 +171,7 @@ impl Chart {
                 "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{}\" stroke=\"{GREY}\"/>",
                 bottom + 5.0
             );
-            text(out, x, bottom + 19.0, "middle", GREY, 12.0, &thousands(tick));
-            tick += step;
+            text(out, x, bottom + 19.0, "middle", GREY, 12.0, &label);
         }
         let _ = writeln!(
             out,
@@ -202,9 +205,10 @@ impl Chart {
             let _ = writeln!(
                 out,
                 "<line x1=\"{x}\" x2=\"{}\" y1=\"44\" y2=\"44\" stroke=\"{}\" \
-                 stroke-width=\"3\" stroke-linecap=\"round\"/>",
+                 stroke-width=\"3\"{}/>",
                 x + 18.0,
-                series.color
+                series.color,
+                if series.mark == Mark::Dashes { " stroke-dasharray=\"5 3\"" } else { "" }
             );
             text(out, x + 25.0, 48.0, "start", "#334155", 12.5, &series.name);
             // 6.6 pixels are a little more than a usual letter at this size.
@@ -219,59 +223,17 @@ struct Frame {
     right: f64,
     top: f64,
     bottom: f64,
-    x: (f64, f64),
-    /// Logarithms if logarithmic.
-    y: (f64, f64),
-    logarithmic: bool,
+    x: Axis,
+    y: Axis,
 }
 
 impl Frame {
     fn at_x(&self, x: f64) -> f64 {
-        self.left + (self.right - self.left) * (x - self.x.0) / (self.x.1 - self.x.0)
+        self.left + (self.right - self.left) * self.x.share(x)
     }
 
     fn at_y(&self, y: f64) -> f64 {
-        let y = if self.logarithmic { y.log10() } else { y };
-        self.bottom - (self.bottom - self.top) * (y - self.y.0) / (self.y.1 - self.y.0)
-    }
-
-    fn y_ticks(&self) -> (Vec<f64>, Vec<String>) {
-        if self.logarithmic {
-            return self.logarithmic_ticks();
-        }
-        let step = nice_step(self.y.1 - self.y.0, 6.0);
-        let first = (self.y.0 / step).ceil();
-        let count = ((self.y.1 / step).floor() - first) as i64;
-        let ticks: Vec<f64> = (0..=count).map(|i| (first + i as f64) * step).collect();
-        let digits = (-step.log10()).ceil().clamp(0.0, 12.0) as usize;
-        let tiny = self.y.1.abs() < 0.01;
-        let label = |tick: &f64| match tiny {
-            true if *tick == 0.0 => "0".to_owned(),
-            true => format!("{tick:.1e}"),
-            false if step >= 1000.0 => crate::progress::short(*tick),
-            false => format!("{tick:.digits$}"),
-        };
-        let labels = ticks.iter().map(label).collect();
-        (ticks, labels)
-    }
-
-    fn logarithmic_ticks(&self) -> (Vec<f64>, Vec<String>) {
-        let decades = self.y.1 - self.y.0;
-        let multiples: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-        let every = (decades / 7.0).ceil().max(1.0) as i32;
-        let mut ticks = Vec::new();
-        for decade in self.y.0.floor() as i32..=self.y.1.ceil() as i32 {
-            let tick = |m: &f64| m * 10.0_f64.powi(decade);
-            let inside = |t: &f64| (self.y.0..=self.y.1).contains(&t.log10());
-            if decade % every == 0 {
-                ticks.extend(multiples.iter().map(tick).filter(inside));
-            }
-        }
-        let label = |tick: &f64| {
-            if (0.001..10_000.0).contains(tick) { format!("{tick}") } else { format!("{tick:.0e}") }
-        };
-        let labels = ticks.iter().map(label).collect();
-        (ticks, labels)
+        self.bottom - (self.bottom - self.top) * self.y.share(y)
     }
 }
 
@@ -317,11 +279,12 @@ fn curve(out: &mut String, frame: &Frame, style: &Series, points: &[(f64, f64)])
     let _ = writeln!(
         out,
         "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" \
-         stroke-linejoin=\"round\"/>",
+         stroke-linejoin=\"round\"{}/>",
         line.join(" "),
-        style.color
+        style.color,
+        if style.mark == Mark::Dashes { " stroke-dasharray=\"6 4\"" } else { "" }
     );
-    if style.dots && buckets.len() <= 60 || buckets.len() == 1 {
+    if style.mark == Mark::Dots && buckets.len() <= 60 || buckets.len() == 1 {
         for b in &buckets {
             let _ = writeln!(
                 out,
@@ -353,14 +316,6 @@ fn text(out: &mut String, x: f64, y: f64, anchor: &str, color: &str, size: f64, 
          fill=\"{color}\">{}</text>",
         escape(what)
     );
-}
-
-/// 1, 2 or 5 times a power of ten, so that a `range` has at most about `count` steps.
-fn nice_step(range: f64, count: f64) -> f64 {
-    let rough = (range / count).max(f64::MIN_POSITIVE);
-    let power = 10.0_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= rough).unwrap_or(10.0);
-    step * power
 }
 
 /// 12345 → 12,345
@@ -404,14 +359,14 @@ pub fn loss_chart(rows: &[Row], floor: Option<f64>) -> Chart {
     let validation = points(|row| row.val_loss);
     let mut chart = Chart::new("Loss", "step", "loss, nats per token");
     let name = train.last().map_or("training".to_owned(), |p| format!("training {:.4}", p.1));
-    chart.series.push(Series { name, color: TRAIN, points: train, dots: false });
+    chart.series.push(Series { name, color: TRAIN, points: train, mark: Mark::Line });
     if let Some(last) = validation.last() {
         let best = validation.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(*last);
         let mut name = format!("validation {:.4}", last.1);
         if best.0 != last.0 {
             let _ = write!(name, " (best {:.4} at step {})", best.1, thousands(best.0));
         }
-        chart.series.push(Series { name, color: VALIDATION, points: validation, dots: true });
+        chart.series.push(Series { name, color: VALIDATION, points: validation, mark: Mark::Dots });
     }
     chart.levels.extend(floor.map(|y| Level { name: format!("entropy of the text {y:.4}"), y }));
     chart
@@ -422,12 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_nice() {
-        let got = [0.7, 1.0, 3.0, 2000.0, 1e-4].map(|range| nice_step(range, 5.0));
-        let want = [0.2, 0.2, 1.0, 500.0, 2e-5];
-        for (got, want) in got.into_iter().zip(want) {
-            assert!((got / want - 1.0).abs() < 1e-9, "{got}, not {want}");
-        }
+    fn thousands_have_commas() {
         assert_eq!(
             [0.0, 999.0, 1000.0, 1234567.0].map(thousands),
             ["0", "999", "1,000", "1,234,567"]
@@ -449,7 +399,7 @@ mod tests {
             name: "a < b".to_owned(),
             color: TRAIN,
             points,
-            dots: true,
+            mark: Mark::Dots,
         };
         for points in [
             vec![],
@@ -459,9 +409,9 @@ mod tests {
             vec![(1.0, 1e-12), (2.0, f64::INFINITY), (3.0, 1e12)],
             (0..5000).map(|i| (f64::from(i), f64::from(i).sin())).collect(),
         ] {
-            for logarithmic in [false, true] {
+            for (logarithmic, doublings) in [(false, false), (true, false), (true, true)] {
                 let mut chart = Chart::new("<&>", "x", "y").with(series(points.clone()));
-                chart.logarithmic = logarithmic;
+                (chart.logarithmic, chart.doublings) = (logarithmic, doublings);
                 let svg = chart.svg();
                 assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
                 assert!(svg.contains("&lt;&amp;&gt;") && svg.ends_with("</svg>\n"));

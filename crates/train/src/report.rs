@@ -106,7 +106,12 @@ impl Report<'_> {
         let small = |title: &str, unit: &str, y: fn(&Row) -> Option<f64>| {
             let points =
                 self.rows.iter().filter_map(|row| Some((row.step as f64, y(row)?))).collect();
-            let series = Series { name: title.to_owned(), color: plot::TRAIN, points, dots: false };
+            let series = Series {
+                name: title.to_owned(),
+                color: plot::TRAIN,
+                points,
+                mark: plot::Mark::Line,
+            };
             let mut chart = Chart::new(title, "step", unit).with(series);
             chart.size = (530.0, 300.0);
             chart

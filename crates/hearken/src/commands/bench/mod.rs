@@ -4,6 +4,7 @@ mod attention;
 mod gemm;
 mod profile_svg;
 mod requests;
+mod scaling;
 mod timing;
 mod train;
 
@@ -25,6 +26,7 @@ pub(crate) struct Arguments {
 enum What {
     Attention(attention::Arguments),
     Gemm(gemm::Arguments),
+    Scaling(scaling::Arguments),
     Train(train::Arguments),
 }
 
@@ -32,6 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Attention(arguments) => attention::run(arguments),
         What::Gemm(arguments) => gemm::run(arguments),
+        What::Scaling(arguments) => scaling::run(arguments),
         What::Train(arguments) => train::run(arguments),
     }
 }

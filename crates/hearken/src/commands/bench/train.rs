@@ -254,7 +254,7 @@ fn read(name: &str) -> Result<(DecoderConfig, Bench), Failure> {
 }
 
 /// A model with its optimiser and one batch of random tokens.
-struct Step {
+pub(super) struct Step {
     model: Decoder,
     parameters: Vec<Param>,
     optimizer: Optimizer,
@@ -265,7 +265,7 @@ struct Step {
 }
 
 impl Step {
-    fn new(config: DecoderConfig, batch: usize, tokens: usize) -> Self {
+    pub(super) fn new(config: DecoderConfig, batch: usize, tokens: usize) -> Self {
         let mut rng = Rng::new(1);
         let vocabulary = config.vocabulary;
         let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
@@ -278,7 +278,7 @@ impl Step {
     }
 
     /// One step; gives its loss.
-    fn run(&mut self) -> f32 {
+    pub(super) fn run(&mut self) -> f32 {
         self.done += 1;
         let pass = Pass::train(Noise { seed: 1, step: self.done });
         let loss = self.model.loss(&self.ids, &self.targets, self.batch, &pass, Options::default());
