@@ -15,6 +15,7 @@ macro_rules! presets {
 presets![
     "stories",
     "nanogpt-cpu",
+    "shakespeare-fast",
     "gpt2-small",
     "gpt2-medium",
     "gpt2-large",
