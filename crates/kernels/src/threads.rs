@@ -222,6 +222,12 @@ impl Pool {
     }
 }
 
+/// How many regions were shared among threads so far (modulo 2³²), by which a test can tell that
+/// something was computed by more than one.
+pub fn shared_regions() -> u64 {
+    POOL.state.load(Ordering::Relaxed) / GENERATION
+}
+
 /// Calls `task(0)`, …, `task(tasks − 1)`, each once, on the threads of the pool; returns when
 /// all are done. A panic of a task is passed on.
 pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {

@@ -165,6 +165,7 @@ pub fn cases() -> Vec<Case> {
         case("z_loss", &[5, 33], true, with_z),
         case("everything_summed", &[2, 3, 9], true, all),
         case("large_vocabulary", &[6, 1000], false, all),
+        case("shared", &[40, 1000], true, Options::default()),
     ]
 }
 

@@ -264,6 +264,8 @@ pub fn cases() -> Vec<Case> {
         case("bias", &[2, 3, 5], 17, true, whole, Options::default()),
         case("in_chunks", &[11, 5], 33, true, 4, Options::default()),
         case("everything_in_chunks", &[57, 9], 19, true, 16, all),
+        // 256 · 230 · 9 multiply-adds: enough for the threads to share.
+        case("shared", &[256, 9], 230, false, whole, Options::default()),
     ]
 }
 

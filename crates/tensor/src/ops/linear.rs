@@ -177,6 +177,8 @@ pub fn cases() -> Vec<Case> {
         case("one_row", &[1, 33], 65, true),
         case("many_rows", &[130, 37], 29, true),
         case("narrow", &[7, 1], 1, true),
+        // 130 · 64 · 96 multiply-adds: enough for the threads to share.
+        case("shared", &[130, 96], 64, true),
     ]
 }
 

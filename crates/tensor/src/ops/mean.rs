@@ -124,7 +124,7 @@ pub fn cases() -> Vec<Case> {
     )
     .normal("x", [4, 9])
     .torch("x.mean(1)");
-    vec![all("sum", &[3, 7], false), all("mean", &[9, 333], true), over, last]
+    vec![all("sum", &[3, 7], false), all("mean", &[9, 333], true), all("shared", &[9, 3333], true), over, last]
 }
 
 #[cfg(test)]

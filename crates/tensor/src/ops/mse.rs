@@ -64,7 +64,7 @@ pub fn cases() -> Vec<Case> {
             .normal("y", shape)
             .torch("F.mse_loss(x, y)")
     };
-    vec![case("small", &[3, 5]), case("one", &[1]), case("many", &[40, 333])]
+    vec![case("small", &[3, 5]), case("one", &[1]), case("many", &[40, 333]), case("shared", &[40, 833])]
 }
 
 #[cfg(test)]

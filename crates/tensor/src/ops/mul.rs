@@ -60,7 +60,7 @@ pub fn cases() -> Vec<Case> {
             .normal("b", shape)
             .torch("a * b")
     };
-    vec![case("small", &[3, 7]), case("many", &[9, 333])]
+    vec![case("small", &[3, 7]), case("many", &[9, 333]), case("shared", &[9, 3333])]
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use crate::reference::Array;
 use crate::rng::Key;
 use crate::tensor::Tensor;
 use hearken_kernels::attention::scores::{
-    Alibi, And, Bias, Buckets, Causal, Padding, Relative, T5, Window,
+    Adjacency, Alibi, And, Bias, Buckets, Causal, Global, Mask, Or, Padding, Prefix, Relative,
+    Strided, T5, UNRELATED, Window,
 };
 use hearken_kernels::random::{Dropout, Stream};
 
@@ -175,6 +176,61 @@ pub fn cases() -> Vec<Case> {
         .extra("places", Array::build([7, 7], |n| place(n / 7, n % 7) as f64))
         .torch(torch!(2, 1, "bias + table[:, places.long()]")),
         apart(
+            "prefix",
+            [2, 7, 7, 1, 1, 4, 4],
+            |_| Attend::new(1).rule(Prefix::new(vec![3, 0], 7, 7)),
+            behind_or_in_prefix,
+        )
+        .extra("bias", bias([2, 1, 7, 7], behind_or_in_prefix))
+        .torch(torch!(1, 1, "bias")),
+        apart(
+            "strided_and_global",
+            [1, 70, 70, 1, 1, 4, 4],
+            |_| {
+                let far = Or::new(Strided::new(16, 70, 70), Global::new(2, 70, 70));
+                Attend::new(1).rule(And(Causal::new(70, 70), far))
+            },
+            far,
+        )
+        .extra("bias", bias([1, 1, 70, 70], far))
+        .torch(torch!(1, 1, "bias")),
+        apart(
+            "mask",
+            [2, 5, 6, 2, 2, 4, 4],
+            |_| {
+                let visible = (0..2 * 5 * 6).map(|n| seen(n / 30, n / 6 % 5, n % 6)).collect();
+                Attend::new(2).rule(Mask::<Vec<bool>>::new(visible, [2, 1, 5, 6]))
+            },
+            |_, b, _, i, j| if seen(b, i, j) { 0.0 } else { HIDDEN },
+        )
+        .extra(
+            "bias",
+            bias([2, 1, 5, 6], |_, b, _, i, j| if seen(b, i, j) { 0.0 } else { HIDDEN }),
+        )
+        .torch(torch!(2, 2, "bias")),
+        apart(
+            "adjacency_with_relations",
+            [2, 6, 6, 2, 2, 4, 4],
+            |table| {
+                let relations = (0..2 * 6 * 6).map(|n| relation(n / 36, n / 6 % 6, n % 6));
+                let relations: Vec<u8> = relations.collect();
+                let table = table[0].value().clone();
+                Attend::new(2).rule(Adjacency::new(relations, [2, 6, 6], table, 2))
+            },
+            |tables, b, h, i, j| match relation(b, i, j) {
+                UNRELATED => HIDDEN,
+                kind => tables[0].row(usize::from(kind))[h],
+            },
+        )
+        .normal("table", [3, 2])
+        .extra("kinds", Array::build([2, 6, 6], |n| {
+            f64::from(relation(n / 36, n / 6 % 6, n % 6).min(2))
+        }))
+        .extra("bias", bias([2, 1, 6, 6], |_, b, _, i, j| {
+            if relation(b, i, j) == UNRELATED { HIDDEN } else { 0.0 }
+        }))
+        .torch(torch!(2, 2, "bias + table[kinds.long()].permute(0, 3, 1, 2)")),
+        apart(
             "learned_bias",
             [2, 5, 6, 2, 2, 4, 4],
             |table| Attend::new(2).rule(Bias::new(table[0].value().clone(), [1, 2, 5, 6])),
@@ -214,6 +270,28 @@ fn hidden_ahead(_: &[Array], _: usize, _: usize, i: usize, j: usize) -> f64 {
 
 fn near(_: &[Array], _: usize, _: usize, i: usize, j: usize) -> f64 {
     if j <= i && i - j < 5 { 0.0 } else { HIDDEN }
+}
+
+fn behind_or_in_prefix(_: &[Array], b: usize, _: usize, i: usize, j: usize) -> f64 {
+    if j <= i || j < [3, 0][b] { 0.0 } else { HIDDEN }
+}
+
+/// Behind, and either a multiple of 16 away or one of the first two.
+fn far(_: &[Array], _: usize, _: usize, i: usize, j: usize) -> f64 {
+    if j <= i && ((i - j).is_multiple_of(16) || j < 2 || i < 2) { 0.0 } else { HIDDEN }
+}
+
+/// Some mask without order; query 1 of the first sequence sees nothing but key 4.
+fn seen(b: usize, i: usize, j: usize) -> bool {
+    if (b, i) == (0, 1) { j == 4 } else { (b + 2 * i + j * j) % 3 != 1 }
+}
+
+/// Three kinds of edges, and none.
+fn relation(b: usize, i: usize, j: usize) -> u8 {
+    match (i * j + b) % 4 {
+        3 => UNRELATED,
+        kind => kind as u8,
+    }
 }
 
 fn penalty(_: &[Array], _: usize, h: usize, i: usize, j: usize) -> f64 {
