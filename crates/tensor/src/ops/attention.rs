@@ -16,6 +16,9 @@
 //!
 //! Saves q, k, v, out and one float per query and head (the log-sum-exp); never T·S of anything:
 //! the kernel works in tiles, forward and backward ([`hearken_kernels::attention`]).
+//!
+//! A hidden key has weight 0, and 0·NaN is NaN, as in PyTorch: keys and values should be finite
+//! even where they are hidden. (Tiles that are hidden as a whole are not read.)
 
 mod cases;
 
