@@ -18,9 +18,9 @@ import torch.nn.functional as F
 
 
 class Block(nn.Module):
-    def __init__(self, C, H):
+    def __init__(self, C, H, gelu):
         super().__init__()
-        self.heads = H
+        self.heads, self.gelu = H, gelu
         self.norm1, self.norm2 = (nn.LayerNorm(C, bias=False) for _ in range(2))
         self.qkv = nn.Linear(C, 3 * C, bias=False)
         self.out = nn.Linear(C, C, bias=False)
@@ -35,15 +35,15 @@ class Block(nn.Module):
         )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(B, T, C))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate=self.gelu))
 
 
 class Decoder(nn.Module):
-    def __init__(self, L, C, H, T, V):
+    def __init__(self, L, C, H, T, V, gelu="tanh"):
         super().__init__()
         self.tokens = nn.Embedding(V, C)
         self.positions = nn.Embedding(T, C)
-        self.blocks = nn.ModuleList(Block(C, H) for _ in range(L))
+        self.blocks = nn.ModuleList(Block(C, H, gelu) for _ in range(L))
         self.norm = nn.LayerNorm(C, bias=False)
         for p in self.parameters():
             if p.dim() > 1:

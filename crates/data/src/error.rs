@@ -1,6 +1,7 @@
 //! What can be wrong with data, said so that it can be put right.
 
 use crate::tokenizer::Special;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The result of reading, tokenising or batching.
@@ -19,7 +20,7 @@ pub enum Error {
         hint: &'static str,
     },
     /// The operating system said no.
-    #[error("cannot {action} {path}: {error}", path = .path.display())]
+    #[error("cannot {action} {path}: {error}{}", hint_for(.error), path = .path.display())]
     Io {
         /// "read", "write", …
         action: &'static str,
@@ -168,7 +169,7 @@ pub enum Error {
 impl Error {
     /// An operating-system error, with a kinder word when the file is just not there.
     pub(crate) fn io(action: &'static str, path: &Path, error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::NotFound && action == "read" {
+        if error.kind() == ErrorKind::NotFound && action == "read" {
             let hint = "check the path; relative paths start at the current directory";
             return Self::Missing { path: path.to_owned(), hint };
         }
@@ -178,5 +179,16 @@ impl Error {
     /// For `map_err`: an operating-system error about `path`.
     pub(crate) fn on(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |error| Self::io(action, path, error)
+    }
+}
+
+/// A hint for the errors of the file system that people meet, with its line break.
+fn hint_for(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull => "\nhint: free some space, and give the same command again",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "\nhint: check the permissions, or choose another place"
+        }
+        _ => "",
     }
 }

@@ -96,16 +96,20 @@ impl RunConfig {
 
     /// From text, with `sets` put over it.
     pub(crate) fn parse(text: &str, name: &str, sets: &[String]) -> Result<Self, Failure> {
-        let mut text = text.to_owned();
-        if !sets.is_empty() {
-            // Errors in the file itself are reported with the file's own lines.
-            let mut table: toml::Table = parse::from_toml(&text, name).map_err(input)?;
+        let config: Self = if sets.is_empty() {
+            parse::from_toml(text, name).map_err(input)?
+        } else {
+            let mut table: toml::Table = parse::from_toml(text, name).map_err(input)?;
+            // A file that is wrong by itself may be right with what is set.
+            let alone = parse::from_toml::<Self>(text, name);
+            let filled = alone.as_ref().ok().and_then(|config| toml::Table::try_from(config).ok());
             for set in sets {
-                put(&mut table, set)?;
+                put(&mut table, filled.as_ref(), set)?;
             }
-            text = toml::to_string(&table).map_err(|error| Failure::Input(error.to_string()))?;
-        }
-        let config: Self = parse::from_toml(&text, name).map_err(input)?;
+            // Errors of the file itself are reported with the file's own lines.
+            let given = format!("--set {}", sets.join(" --set "));
+            parse::from_table(table, &given).map_err(|error| input(alone.err().unwrap_or(error)))?
+        };
         if !(0.0..1.0).contains(&config.data.validation) {
             return Err(Failure::Input(format!(
                 "data.validation is {}, expected a share from 0 up to 1\nhint: 0.1 is usual",
@@ -132,7 +136,14 @@ fn input(error: impl std::fmt::Display) -> Failure {
 }
 
 /// Puts `a.b=value` into the table; the value is TOML, or text if it is not.
-fn put(table: &mut toml::Table, set: &str) -> Result<(), Failure> {
+///
+/// A choice (a table with `kind`) that the table leaves to its default is taken from `filled`, which
+/// has all defaults, so that one of its keys can be set: `train.schedule.warmup=10`.
+fn put(
+    table: &mut toml::Table,
+    mut filled: Option<&toml::Table>,
+    set: &str,
+) -> Result<(), Failure> {
     let wrong = |message: &str| {
         Failure::Input(format!("--set {set}: {message}\nhint: as in --set train.lr=3e-4"))
     };
@@ -145,8 +156,13 @@ fn put(table: &mut toml::Table, set: &str) -> Result<(), Failure> {
     let mut path: Vec<&str> = key.trim().split('.').collect();
     let last = path.pop().filter(|name| !name.is_empty()).ok_or_else(|| wrong("no key"))?;
     let mut table = table;
-    for name in path {
-        let inner = table.entry(name).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    for (depth, name) in path.iter().copied().enumerate() {
+        filled = filled.and_then(|filled| filled.get(name)).and_then(toml::Value::as_table);
+        let is_chosen = depth + 1 == path.len() && last == "kind";
+        let start = filled.filter(|filled| filled.contains_key("kind") && !is_chosen);
+        let inner = table
+            .entry(name)
+            .or_insert_with(|| toml::Value::Table(start.cloned().unwrap_or_default()));
         table = inner.as_table_mut().ok_or_else(|| wrong(&format!("{name} is not a table")))?;
     }
     table.insert(last.to_owned(), value);
@@ -173,6 +189,31 @@ mod tests {
         assert_eq!(config.data.tokenizer, TokenizerKind::Byte);
         let again = RunConfig::parse(&config.to_toml().unwrap(), "again", &[]).unwrap();
         assert_eq!(again.train, config.train);
+    }
+
+    #[test]
+    fn a_part_of_a_choice_is_set_where_the_file_leaves_the_choice_to_its_default() {
+        let config = with(&["train.schedule.warmup=7", "train.optimizer.beta2=0.99"]).unwrap();
+        let default = TrainConfig::default();
+        assert_eq!(config.train.schedule.warmup(), 7);
+        let last = |train: &TrainConfig| train.schedule.factor(2000, 2000);
+        assert_eq!(last(&config.train), last(&default)); // the same kind and floor
+        let config = with(&["train.schedule.kind=constant"]).unwrap();
+        assert_eq!(config.train.schedule.factor(1999, 2000), 1.0);
+        with(&["model.position.kind=rope", "model.position.base=5.0"]).unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_file_is_told_from_what_is_set() {
+        let bad = TEXT.replace("heads", "haeds");
+        let sets = ["train.steps=5".to_owned()];
+        let Err(Failure::Input(message)) = RunConfig::parse(&bad, "test.toml", &sets) else {
+            panic!("haeds was taken")
+        };
+        assert!(message.starts_with("test.toml, line 6"), "{message}");
+        let Err(Failure::Input(message)) = with(&["train.stpes=5"]) else { panic!() };
+        assert!(message.starts_with("--set train.stpes=5: unknown"), "{message}");
+        assert!(message.ends_with("hint: did you mean `steps`?"), "{message}");
     }
 
     #[test]

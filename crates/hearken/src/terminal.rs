@@ -64,8 +64,12 @@ impl Progress {
     /// Replaces the line.
     pub(crate) fn show(&mut self, text: &str) {
         if self.on {
+            let width = terminal_size::terminal_size_of(io::stderr())
+                .map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
+            // A line that wraps could not be cleared.
+            let text = fit(text, width.saturating_sub(1));
             // Back to the start of the line and clear it; progress that is lost is no error.
-            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+            let _ = write!(io::stderr(), "\r\x1b[K{}", text.trim_end());
             let _ = io::stderr().flush();
             self.shown = true;
         }

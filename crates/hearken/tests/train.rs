@@ -170,9 +170,37 @@ fn bad_input_is_named_with_a_hint_and_exit_code_2() {
         assert!(text.contains(named) && text.contains("hint: "), "{config} {data}: {text}");
         assert!(!text.contains("panicked"), "{text}");
     }
-    let output = run(here.hearken().args(["train", "--resume", "nowhere"]));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+    for arguments in [
+        ["--resume", "nowhere"].as_slice(),
+        &["--data", "cats.txt", "--steps", "5"], // fewer than the warm-up has
+        &["--data", "cats.txt", "--lr", "-1"],
+        &["--data", "cats.txt", "--set", "train.lrr=1"],
+        &["--data", "cats.txt", "--out", "cats.txt"],
+    ] {
+        let output = run(here.hearken().arg("train").args(arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+    }
+    // Runs that could not begin leave nothing behind.
+    let left = std::fs::read_dir(here.0.join("runs")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "run directories stay behind");
+}
+
+/// What a first try in the same directory has left there must not be taken for this run's own.
+#[test]
+fn a_run_that_never_began_leaves_no_tokens_to_the_next() {
+    let here = Temporary::new("stale");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let bad = ["train", "--config", "tiny.toml", "--set", "model.vocabulary=5", "--data"];
+    let output = run(here.hearken().args(bad).args(["cats.txt", "--out", "run"]));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    here.file("dogs.txt", text().replace('c', "x"));
+    let good = ["train", "--config", "tiny.toml", "--data", "dogs.txt", "--out", "run"];
+    let output = run(here.hearken().args(good));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let tokenizer = std::fs::read_to_string(here.0.join("run/tokenizer.json")).unwrap();
+    assert!(tokenizer.contains("\"x\"") && !tokenizer.contains("\"c\""), "{tokenizer}");
 }
 
 #[test]

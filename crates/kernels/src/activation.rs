@@ -15,7 +15,7 @@
 //! NaN gives NaN, and so does −∞ where f is x·(something that is 0 there), as in PyTorch. The
 //! derivatives have their limits at ±∞.
 
-use crate::math::{erf, exp, sigmoid};
+use crate::math::{erf, exp, sigmoid, sigmoid_and_slope};
 use crate::simd::Simd;
 use crate::threads::{for_row_chunks, rows_per_chunk};
 use crate::{Write, dispatch, each_span};
@@ -90,14 +90,12 @@ impl Activation {
                     s.splat(6.0 * CUBIC * SQRT_2_OVER_PI),
                     s.splat(2.0 * SQRT_2_OVER_PI),
                 );
-                let gate = sigmoid(s, twice_u(s, x));
-                let slope = s.neg_mul_add(gate, gate, gate); // σ(1 − σ)
+                let (gate, slope) = sigmoid_and_slope(s, twice_u(s, x));
                 s.mul_add(s.mul(x, slope), twice_du, gate)
             }
             Activation::Silu => {
                 let x = within(s, x, 100.0); // σ(±100) is 0 or 1 in f32
-                let gate = sigmoid(s, x);
-                let slope = s.neg_mul_add(gate, gate, gate); // σ(1 − σ)
+                let (gate, slope) = sigmoid_and_slope(s, x);
                 s.mul_add(x, slope, gate)
             }
         }
@@ -227,7 +225,8 @@ pub fn gated_backward(
 }
 
 dispatch! {
-    fn forward_chunk(activation: Activation, x: &[f32], out: &mut [f32]) => forward_on
+    /// As [`forward`], on this thread alone.
+    pub(crate) fn forward_chunk(activation: Activation, x: &[f32], out: &mut [f32]) => forward_on
     /// As [`forward_in_place`], on this thread alone.
     pub(crate) fn forward_chunk_in_place(activation: Activation, x: &mut [f32])
         => forward_in_place_on

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 /// An instruction set that kernels are compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
     /// Plain Rust, vectorised by the compiler for the baseline of the target.
     Portable,
@@ -31,27 +31,33 @@ impl Isa {
         }
     }
 
-    /// Can this CPU run it?
+    /// Can this CPU run it? Cheap: the CPU is asked once.
+    #[inline]
     pub fn available(self) -> bool {
-        match self {
-            Isa::Portable => true,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => {
-                is_x86_feature_detected!("avx2")
-                    && is_x86_feature_detected!("fma")
-                    && is_x86_feature_detected!("f16c")
+        static WIDEST: OnceLock<Isa> = OnceLock::new();
+        // Each set contains those before it.
+        self <= *WIDEST.get_or_init(Isa::widest)
+    }
+
+    /// What the CPU says.
+    fn widest() -> Isa {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            match (avx2, avx512) {
+                (true, true) => Isa::Avx512,
+                (true, false) => Isa::Avx2,
+                (false, _) => Isa::Portable,
             }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => {
-                Isa::Avx2.available()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl")
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => false,
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Portable
     }
 
     /// The sets that this CPU can run, narrowest first.

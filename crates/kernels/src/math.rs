@@ -160,6 +160,18 @@ pub fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
     s.div(s.splat(1.0), s.add(s.splat(1.0), e))
 }
 
+/// σ(x) and σ(x)·(1 − σ(x)).
+///
+/// With e = e^−|x| the slope is e/(1 + e)²: no difference of near numbers, as 1 − σ would be
+/// where σ is near 1.
+#[inline(always)]
+pub fn sigmoid_and_slope<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
+    let e = exp(s, s.sub(s.zero(), s.abs(x)));
+    let larger = s.div(s.splat(1.0), s.add(s.splat(1.0), e)); // σ(|x|)
+    let smaller = s.mul(e, larger); // σ(−|x|)
+    (s.select(s.less_equal(x, s.zero()), smaller, larger), s.mul(larger, smaller))
+}
+
 /// Declares the function over slices of each vector function: in parallel over chunks of fixed
 /// size, the last vector of each filled up with zeros.
 macro_rules! over_slices {

@@ -7,11 +7,33 @@ use serde::de::DeserializeOwned;
 /// Reads `text`; `name` is the file's name, for messages.
 pub fn from_toml<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| {
+        let message = error.message();
         let line =
             error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
+        // Inside a choice the deserialiser knows only where the choice begins.
+        let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+        let line = unknown.and_then(|(key, _)| line_of(key, text)).or(line);
         let place = line.map_or(name.to_owned(), |line| format!("{name}, line {line}"));
-        let message = error.message();
         ConfigError::new(format!("{place}: {message}"), hint(message))
+    })
+}
+
+/// The first line, from 1, in which `key` is given a value.
+fn line_of(key: &str, text: &str) -> Option<usize> {
+    let gives = |line: &str| {
+        line.match_indices(key).any(|(at, _)| {
+            let before = line[..at].trim_end().chars().next_back();
+            let begins = matches!(before, None | Some('{' | ',' | '.'));
+            begins && line[at + key.len()..].trim_start().starts_with('=')
+        })
+    };
+    text.lines().position(gives).map(|line| line + 1)
+}
+
+/// Makes a configuration of `table`; `name` says where it comes from, for messages.
+pub fn from_table<T: DeserializeOwned>(table: toml::Table, name: &str) -> Result<T, ConfigError> {
+    table.try_into().map_err(|error: toml::de::Error| {
+        ConfigError::new(format!("{name}: {}", error.message()), hint(error.message()))
     })
 }
 
@@ -73,7 +95,7 @@ mod tests {
     fn a_misspelt_key_names_the_nearest() {
         let error =
             from_toml::<ModelConfig>(&GOOD.replace("heads", "haeds"), "m.toml").unwrap_err();
-        assert!(error.message.contains("haeds"), "{error}");
+        assert!(error.message.starts_with("m.toml, line 5: unknown field `haeds`"), "{error}");
         assert_eq!(error.hint, "did you mean `heads`?");
         let error =
             from_toml::<ModelConfig>(&format!("{GOOD}position = {{ kind = \"roep\" }}"), "m.toml");

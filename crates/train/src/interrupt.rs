@@ -1,4 +1,5 @@
-//! Ctrl-C: once to stop after the step with a checkpoint, twice to stop at once.
+//! Ctrl-C: once to stop after the step with a checkpoint, twice to stop at once. Before training
+//! there is nothing to lose: once is enough.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +11,23 @@ pub type Stop = Arc<AtomicBool>;
 /// The exit code of a program ended by Ctrl-C: 128 and the number of the signal.
 pub const EXIT_CODE: i32 = 130;
 
+/// Has training begun?
+static TRAINING: AtomicBool = AtomicBool::new(false);
+
 /// Makes Ctrl-C (and a polite kill) set a flag; the second one ends the program. Can be called
 /// several times and gives the same flag.
 pub fn install() -> Result<Stop, Error> {
+    let stop = watch()?;
+    TRAINING.store(true, Ordering::SeqCst);
+    Ok(stop)
+}
+
+/// Until [`install`] is called, Ctrl-C ends the program with a word about it.
+pub fn prepare() -> Result<(), Error> {
+    watch().map(drop)
+}
+
+fn watch() -> Result<Stop, Error> {
     static STOP: OnceLock<Stop> = OnceLock::new();
     if let Some(stop) = STOP.get() {
         return Ok(stop.clone());
@@ -20,6 +35,10 @@ pub fn install() -> Result<Stop, Error> {
     let stop = STOP.get_or_init(Stop::default).clone();
     let flag = stop.clone();
     ctrlc::set_handler(move || {
+        if !TRAINING.load(Ordering::SeqCst) {
+            eprintln!("\nstopped before training began; the same command starts again");
+            std::process::exit(EXIT_CODE);
+        }
         if flag.swap(true, Ordering::SeqCst) {
             eprintln!("\nstopped at once; --resume continues from the last checkpoint");
             std::process::exit(EXIT_CODE);

@@ -358,6 +358,10 @@ pub fn loss_chart(rows: &[Row], floor: Option<f64>) -> Chart {
     let train = points(|row| row.train_loss);
     let validation = points(|row| row.val_loss);
     let mut chart = Chart::new("Loss", "step", "loss, nats per token");
+    // On an even axis, a loss that falls so far lies flat on its floor for most of the run.
+    let losses = || train.iter().map(|p| p.1).chain(floor);
+    let (least, most) = (losses().fold(f64::MAX, f64::min), losses().fold(0.0, f64::max));
+    chart.logarithmic = least > 0.0 && most > 8.0 * least;
     let name = train.last().map_or("training".to_owned(), |p| format!("training {:.4}", p.1));
     chart.series.push(Series { name, color: TRAIN, points: train, mark: Mark::Line });
     if let Some(last) = validation.last() {
@@ -382,6 +386,24 @@ mod tests {
             [0.0, 999.0, 1000.0, 1234567.0].map(thousands),
             ["0", "999", "1,000", "1,234,567"]
         );
+    }
+
+    #[test]
+    fn a_loss_that_falls_far_is_drawn_over_a_logarithmic_axis() {
+        let row = |step, loss| Row {
+            step,
+            train_loss: Some(loss),
+            val_loss: None,
+            lr: 0.0,
+            grad_norm: None,
+            tokens_per_second: 0.0,
+            elapsed_seconds: 0.0,
+        };
+        let rows = [row(1, 4.0), row(2, 0.6)];
+        assert!(!loss_chart(&rows, None).logarithmic);
+        assert!(loss_chart(&rows, Some(0.1)).logarithmic);
+        assert!(!loss_chart(&rows, Some(0.0)).logarithmic);
+        assert!(!loss_chart(&[], None).logarithmic);
     }
 
     #[test]

@@ -23,8 +23,10 @@ const MOST_CONFIG: u64 = 16 << 20;
 /// An open run directory. While it lives, no other process can open it.
 pub struct RunDirectory {
     path: PathBuf,
-    /// Was it there before?
+    /// Is a run continued?
     resumed: bool,
+    /// Was there no such directory before?
+    made: bool,
     /// The lock goes with the process, however it ends.
     _lock: File,
 }
@@ -35,8 +37,9 @@ impl RunDirectory {
         if Self::holds_run(path) {
             return Err(Error::Exists { path: path.to_owned() });
         }
+        let made = !path.exists();
         fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
-        Self::lock(path, false)
+        Ok(Self { made, ..Self::lock(path, false)? })
     }
 
     /// Opens a run directory to continue it.
@@ -46,6 +49,19 @@ impl RunDirectory {
         }
         fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
         Self::lock(path, true)
+    }
+
+    /// Takes away what [`Self::create`] made, and the files called `prepared`, for a run that cannot
+    /// begin. A directory that was there before, or has other files, stays.
+    pub fn abandon(self, prepared: &[&str]) {
+        if self.made {
+            // What cannot be removed does no harm: the next run may begin in the same place.
+            for name in prepared.iter().chain(&["lock"]) {
+                let _ = fs::remove_file(self.path.join(name));
+            }
+            let _ = fs::remove_dir(self.path.join("checkpoints"));
+            let _ = fs::remove_dir(&self.path);
+        }
     }
 
     /// Has a run begun in `path`?
@@ -85,7 +101,7 @@ impl RunDirectory {
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "process {}", std::process::id()))
             .map_err(Error::io("write", &name))?;
-        Ok(Self { path: path.to_owned(), resumed, _lock: lock })
+        Ok(Self { path: path.to_owned(), resumed, made: false, _lock: lock })
     }
 
     /// Where it is.

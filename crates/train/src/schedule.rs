@@ -139,8 +139,11 @@ impl ScheduleConfig {
     pub fn validate(&self, steps: u64) -> Result<(), Error> {
         if self.warmup() > steps {
             return Err(Error::config(
-                format!("train.schedule.warmup is {}, more than train.steps", self.warmup()),
-                format!("a tenth of the {steps} steps is usual: warmup = {}", steps / 10),
+                format!(
+                    "train.schedule.warmup is {}, more than train.steps, {steps}",
+                    self.warmup()
+                ),
+                format!("a tenth is usual: --set train.schedule.warmup={}", steps / 10),
             ));
         }
         let (floor, decay) = match *self {

@@ -8,7 +8,9 @@
 use super::forward::{TASKS, wave};
 use super::products::{Left, padded, product};
 use super::scores::Visibility;
-use super::tiles::{Drop, KEYS, QUERIES, block, dot, pack_rows, pack_transposed, soften_backward};
+use super::tiles::{
+    Drop, KEYS, QUERIES, block, dots_of_rows, pack_rows, pack_transposed, soften_backward,
+};
 use super::{Attention, Gradients, RowsMut, Scores, Shape};
 use crate::Write;
 use crate::scratch;
@@ -133,23 +135,24 @@ fn prepare<M: Scores>(
 ) {
     let Shape { queries, heads, width, value_width, .. } = attention.shape;
     let (q_stride, o_stride) = (padded(width), padded(value_width));
+    if queries == 0 {
+        return;
+    }
     threads::for_row_chunks(wave_heads, 1, [(packed, layout.packed)], |i, [packed]| {
         let (b, h) = place(i.start);
         let (q, packed) = packed.split_at_mut(queries * q_stride);
         let (o, packed) = packed.split_at_mut(queries * o_stride);
         let (own_lse, delta) = packed.split_at_mut(queries);
-        let rows = (0..queries).map(|i| attention.queries.head(b, i, h));
-        pack_rows(rows, attention.scale, q_stride, q);
-        let at = |i: usize| {
-            let start = ((b * queries + i) * heads + h) * value_width;
-            start..start + value_width
-        };
-        pack_rows((0..queries).map(|i| &dout[at(i)]), 1.0, o_stride, o);
-        for i in 0..queries {
-            delta[i] = dot(&out[at(i)], &dout[at(i)]);
+        let (rows, stride) = attention.queries.strided(b, 0..queries, h);
+        pack_rows(rows, stride, width, attention.scale, q_stride, q);
+        let (start, stride) = ((b * queries * heads + h) * value_width, heads * value_width);
+        let (out, dout) = (&out[start..], &dout[start..]);
+        pack_rows(dout, stride, value_width, 1.0, o_stride, o);
+        dots_of_rows(out, dout, stride, value_width, delta);
+        let lse = &lse[(b * heads + h) * queries..][..queries];
+        for (own, &lse) in own_lse.iter_mut().zip(lse) {
             // Nothing seen: +∞ makes every weight exp(s − ∞) = 0.
-            let lse = lse[(b * heads + h) * queries + i];
-            own_lse[i] = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
+            *own = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
         }
     });
 }
@@ -169,19 +172,23 @@ fn add_shares<M: Scores>(
     threads::for_each(wave_heads * chunks, |task| {
         let (i, chunk) = (task / chunks, task % chunks);
         let (b, h) = place(i);
-        scratch::with(width, |sum| {
-            for query in block(chunk, QUERIES, queries) {
-                let share = |n: usize| {
-                    let start = (i * layout.shares + n) * layout.dq + query * stride;
-                    &dq[start..start + width]
-                };
+        let rows = block(chunk, QUERIES, queries);
+        let share = |n: usize| {
+            let start = (i * layout.shares + n) * layout.dq;
+            &dq[start + rows.start * stride..start + rows.end * stride]
+        };
+        scratch::with(if layout.shares > 1 { rows.len() * stride } else { 0 }, |sum| {
+            let all = if layout.shares > 1 {
                 sum.copy_from_slice(share(0));
                 for n in 1..layout.shares {
                     sum.iter_mut().zip(share(n)).for_each(|(sum, x)| *sum += x);
                 }
-                // SAFETY: (b, query, h) belongs to this task alone.
-                unsafe { dqueries.put(b, query, h, sum) };
-            }
+                &*sum
+            } else {
+                share(0)
+            };
+            // SAFETY: these rows of (b, h) belong to this task alone.
+            unsafe { dqueries.put(b, rows.clone(), h, all, stride) };
         });
     });
 }
@@ -227,8 +234,8 @@ fn share_of_keys<M: Scores>(
             let keys = block(j, KEYS, all_keys);
             let (rows, stride) = attention.keys.strided(b, keys.clone(), kv_head);
             pack_transposed(rows, stride, keys.len(), width, k_transposed);
-            let rows = keys.clone().map(|j| attention.keys.head(b, j, kv_head));
-            pack_rows(rows, attention.scale, q_stride, k);
+            let k = &mut k[..keys.len() * q_stride];
+            pack_rows(rows, stride, width, attention.scale, q_stride, k);
             let (rows, stride) = attention.values.strided(b, keys.clone(), kv_head);
             pack_transposed(rows, stride, keys.len(), value_width, v_transposed);
             dk.fill(0.0);
@@ -279,15 +286,13 @@ fn share_of_keys<M: Scores>(
                     }
                 }
             }
-            for (r, j) in keys.enumerate() {
-                // SAFETY: (b, j, kv_head) belongs to this task alone.
-                unsafe {
-                    if let Some(dkeys) = dkeys {
-                        dkeys.put(b, j, kv_head, &dk[r * q_stride..][..width]);
-                    }
-                    if let Some(dvalues) = dvalues {
-                        dvalues.put(b, j, kv_head, &dv[r * o_stride..][..value_width]);
-                    }
+            // SAFETY: these rows of (b, kv_head) belong to this task alone.
+            unsafe {
+                if let Some(dkeys) = dkeys {
+                    dkeys.put(b, keys.clone(), kv_head, dk, q_stride);
+                }
+                if let Some(dvalues) = dvalues {
+                    dvalues.put(b, keys, kv_head, dv, o_stride);
                 }
             }
         }

@@ -95,9 +95,10 @@ fn span_of_keys<M: Scores>(
     scratch::with(lens.iter().sum(), |memory| {
         let (q, memory) = memory.split_at_mut(lens[0]); // (group, T, D), scaled
         let (s, v) = memory.split_at_mut(lens[1]); // (T, KEYS) and (KEYS, Dv padded)
-        let q_rows = (0..rows)
-            .map(|r| attention.queries.head(b, r % queries, kv_head * group + r / queries));
-        pack_rows(q_rows, attention.scale, width, q);
+        for (g, q) in q.chunks_exact_mut((queries * width).max(1)).enumerate() {
+            let (rows, stride) = attention.queries.strided(b, 0..queries, kv_head * group + g);
+            pack_rows(rows, stride, width, attention.scale, width, q);
+        }
         for j in 0..span.len().div_ceil(KEYS) {
             let keys = block(j, KEYS, span.len());
             let keys = span.start + keys.start..span.start + keys.end;
@@ -105,8 +106,9 @@ fn span_of_keys<M: Scores>(
             let (v, v_stride) = if stride == value_width {
                 attention.values.strided(b, keys.clone(), kv_head)
             } else {
-                let rows = keys.clone().map(|j| attention.values.head(b, j, kv_head));
-                pack_rows(rows, 1.0, stride, v);
+                let (rows, row_stride) = attention.values.strided(b, keys.clone(), kv_head);
+                let v = &mut v[..keys.len() * stride];
+                pack_rows(rows, row_stride, value_width, 1.0, stride, v);
                 (&*v, stride)
             };
             let (k, k_stride) = attention.keys.strided(b, keys.clone(), kv_head);

@@ -44,8 +44,10 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
                 let (transposed, values) = packed.split_at_mut(width * KEYS);
                 let (rows, stride) = attention.keys.strided(b, keys.clone(), h);
                 pack_transposed(rows, stride, keys.len(), width, transposed);
-                let rows = keys.map(|j| attention.values.head(b, j, h));
-                pack_rows(rows, 1.0, value_stride, values);
+                let (rows, stride) = attention.values.strided(b, keys.clone(), h);
+                let (values, rest) = values.split_at_mut(keys.len() * value_stride);
+                pack_rows(rows, stride, value_width, 1.0, value_stride, values);
+                rest.fill(0.0);
             });
             let packed = &*packed;
             // The last queries see the most under a causal rule: long tasks first.
@@ -81,8 +83,8 @@ fn query_block<M: Scores>(
         let (s, memory) = memory.split_at_mut(lens[1]); // (rows, KEYS)
         let (o, memory) = memory.split_at_mut(lens[2]); // (rows, Dv padded)
         let (sums, largest) = memory.split_at_mut(lens[3]);
-        let q_rows = queries.clone().map(|i| attention.queries.head(b, i, h));
-        pack_rows(q_rows, attention.scale, width, q);
+        let (q_rows, stride) = attention.queries.strided(b, queries.clone(), h);
+        pack_rows(q_rows, stride, width, attention.scale, width, q);
         o.fill(0.0);
         sums.fill(0.0);
         largest.fill(f32::NEG_INFINITY);

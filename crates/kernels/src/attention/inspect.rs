@@ -26,7 +26,7 @@ impl<M: Scores> Attention<'_, M> {
             let query = row % queries;
             scratch::with(width, |q| {
                 let of_query = self.queries.head(batch, query, head);
-                pack_rows(std::iter::once(of_query), self.scale, width, q);
+                pack_rows(of_query, width, width, self.scale, width, q);
                 let kv_head = head / self.shape.group();
                 let (k, stride) = self.keys.strided(batch, 0..keys, kv_head);
                 dots(q, k, stride, out);
@@ -64,8 +64,8 @@ impl<M: Scores> Attention<'_, M> {
         scratch::with(lens[0] + lens[1] + QUERIES * KEYS, |memory| {
             let (q, memory) = memory.split_at_mut(lens[0]); // (T, D), scaled
             let (k, s) = memory.split_at_mut(lens[1]); // (D, KEYS) and (QUERIES, KEYS)
-            let rows = (0..all_queries).map(|i| self.queries.head(b, i, h));
-            pack_rows(rows, self.scale, width, q);
+            let (rows, stride) = self.queries.strided(b, 0..all_queries, h);
+            pack_rows(rows, stride, width, self.scale, width, q);
             for j in 0..all_keys.div_ceil(KEYS) {
                 let keys = block(j, KEYS, all_keys);
                 let kv_head = h / self.shape.group();

@@ -6,8 +6,9 @@
 //! head `h` of row (b, t) starts at
 //! `offset + b · batch_stride + t · row_stride + h · head_stride`.
 
-use crate::Write;
+use crate::simd::Simd;
 use crate::threads::SharedMut;
+use crate::{Write, dispatch, each_span};
 use std::ops::Range;
 
 /// The rule, without the memory.
@@ -171,23 +172,51 @@ impl<'a> RowsMut<'a> {
         self.places.check(self.len, what, batch, shape);
     }
 
-    /// Writes one head of one row.
+    /// Writes one head of some rows, which are `stride` apart in `x`.
     ///
     /// # Safety
     /// The same head of the same row may not be written by two threads at once. (Other heads and
     /// other parts are apart: offsets and strides come from `columns`, which lays them side by
     /// side, and there is no way to copy a part.)
-    pub(super) unsafe fn put(&self, batch: usize, row: usize, head: usize, x: &[f32]) {
-        let places = &self.places;
-        assert!(row < places.rows && head < places.heads);
-        let start = places.start(batch, row, head);
-        // SAFETY: distinct (batch, row, head, part) are distinct ranges; the caller keeps
-        // threads apart, and the slice ends with this call.
-        let out = unsafe { self.data.range(start..start + places.width) };
-        match self.write {
-            Write::Set => out.copy_from_slice(x),
-            Write::Add => out.iter_mut().zip(x).for_each(|(out, x)| *out += x),
-        }
+    pub(super) unsafe fn put(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        head: usize,
+        x: &[f32],
+        stride: usize,
+    ) {
+        assert!(rows.end <= self.places.rows && head < self.places.heads);
+        put_rows(Exclusive { to: self, batch, rows, head }, x, stride);
+    }
+}
+
+/// One head of some rows that nobody else writes: made by [`RowsMut::put`] alone, whose caller
+/// vouches for it.
+struct Exclusive<'a> {
+    to: &'a RowsMut<'a>,
+    batch: usize,
+    rows: Range<usize>,
+    head: usize,
+}
+
+dispatch! {
+    fn put_rows(place: Exclusive<'_>, x: &[f32], stride: usize) => put_rows_on
+}
+
+#[inline(always)]
+fn put_rows_on<S: Simd>(s: S, place: Exclusive<'_>, x: &[f32], stride: usize) {
+    let Exclusive { to, batch, rows, head } = place;
+    let width = to.places.width;
+    for (r, row) in rows.enumerate() {
+        let x = &x[r * stride..][..width];
+        let start = to.places.start(batch, row, head);
+        // SAFETY: distinct (batch, row, head, part) are distinct ranges, these are written by
+        // this thread alone, and the slice ends with this round.
+        let out = unsafe { to.data.range(start..start + width) };
+        each_span!(S, width, |at| {
+            s.put(out, at, s.read(x, at), to.write);
+        });
     }
 }
 

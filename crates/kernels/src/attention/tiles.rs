@@ -52,19 +52,6 @@ pub(super) fn block(index: usize, size: usize, len: usize) -> Range<usize> {
     index * size..((index + 1) * size).min(len)
 }
 
-/// Copies row `r` of `rows`, times `factor`, to `out[r · stride..]`, zeros behind it.
-pub(super) fn pack_rows<'a>(
-    rows: impl Iterator<Item = &'a [f32]>,
-    factor: f32,
-    stride: usize,
-    out: &mut [f32],
-) {
-    for (row, out) in rows.zip(out.chunks_exact_mut(stride.max(1))) {
-        scaled(row, factor, &mut out[..row.len()]);
-        out[row.len()..].fill(0.0);
-    }
-}
-
 dispatch! {
     /// Changes a tile of scores as the rule says, row by row. Rules are plain loops; compiled
     /// here for each instruction set, they are vectorised by the compiler.
@@ -136,7 +123,16 @@ dispatch! {
         out: &mut [f32],
     ) => pack_transposed_on
 
-    fn scaled(x: &[f32], factor: f32, out: &mut [f32]) => scaled_on
+    /// Copies rows of `width` floats that are `stride` apart, times `factor`, to the rows of `out`,
+    /// which are `out_stride` long: zeros behind each. As many as `out` has.
+    pub(super) fn pack_rows(
+        rows: &[f32],
+        stride: usize,
+        width: usize,
+        factor: f32,
+        out_stride: usize,
+        out: &mut [f32],
+    ) => pack_rows_on
 
     /// Forward's step on a tile of scores with `keys` true columns. Scores become weights
     /// relative to the new maximum; `largest` (one float a row), `sums` ([`PAD`] a row: partial
@@ -180,8 +176,9 @@ dispatch! {
     pub(super) fn entropy_of_rows(keys: usize, scores: &[f32], lse: &[f32]) -> f32
         => entropy_of_rows_on
 
-    /// x · y
-    pub(super) fn dot(x: &[f32], y: &[f32]) -> f32 => dot_on
+    /// out\[i\] = row i of x · row i of y, of `width` floats, `stride` apart.
+    pub(super) fn dots_of_rows(x: &[f32], y: &[f32], stride: usize, width: usize, out: &mut [f32])
+        => dots_of_rows_on
 }
 
 #[inline(always)]
@@ -217,20 +214,42 @@ fn pack_transposed_on<S: Transpose>(
 }
 
 #[inline(always)]
-fn scaled_on<S: Simd>(s: S, x: &[f32], factor: f32, out: &mut [f32]) {
+fn pack_rows_on<S: Simd>(
+    s: S,
+    rows: &[f32],
+    stride: usize,
+    width: usize,
+    factor: f32,
+    out_stride: usize,
+    out: &mut [f32],
+) {
     let factor = s.splat(factor);
-    each_span!(S, x.len(), |at| {
-        s.write(out, at, s.mul(s.read(x, at), factor));
-    });
+    for (r, out) in out.chunks_exact_mut(out_stride.max(1)).enumerate() {
+        let row = &rows[r * stride..][..width];
+        each_span!(S, width, |at| {
+            s.write(out, at, s.mul(s.read(row, at), factor));
+        });
+        out[width..].fill(0.0);
+    }
 }
 
 #[inline(always)]
-fn dot_on<S: Simd>(s: S, x: &[f32], y: &[f32]) -> f32 {
-    let mut sum = s.zero();
-    each_span!(S, x.len(), |at| {
-        sum = s.mul_add(s.read(x, at), s.read(y, at), sum);
-    });
-    s.sum(sum)
+fn dots_of_rows_on<S: Simd>(
+    s: S,
+    x: &[f32],
+    y: &[f32],
+    stride: usize,
+    width: usize,
+    out: &mut [f32],
+) {
+    for (r, out) in out.iter_mut().enumerate() {
+        let (x, y) = (&x[r * stride..][..width], &y[r * stride..][..width]);
+        let mut sum = s.zero();
+        each_span!(S, width, |at| {
+            sum = s.mul_add(s.read(x, at), s.read(y, at), sum);
+        });
+        *out = s.sum(sum);
+    }
 }
 
 /// `largest`, or 0 where nothing has been seen: −∞ − (−∞) would be NaN.

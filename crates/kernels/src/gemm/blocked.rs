@@ -177,8 +177,9 @@ impl Strips {
 fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
     let Shared { operand, ref lanes, ref depth, block, tile, .. } = *shared;
     let len = |lanes, steps| operand.packed_len(lanes, steps, tile);
-    // Pieces of some 16 thousand floats, whole panels each.
-    let piece = (16 * 1024 / block).next_multiple_of(tile.columns);
+    // Pieces of some 16 thousand floats, or as many as keep all threads busy; whole panels each.
+    let even = lanes.len().div_ceil(2 * threads);
+    let piece = (16 * 1024 / block).min(even).next_multiple_of(tile.columns);
     let pieces = lanes.len().div_ceil(piece);
     let out = SharedMut::new(buffer);
     for_each(threads, pieces * depth.len().div_ceil(block), |task| {

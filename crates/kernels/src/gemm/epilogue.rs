@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! v = (out if adding) + A·B + bias
-//! before_activation = v
 //! out = activation(v) + residual
 //! ```
+//!
+//! Where the backward pass needs v, `out` keeps it, and what comes of it goes to `activated`.
 
-use crate::activation::{Activation, forward_chunk_in_place};
+use crate::activation::{Activation, forward_chunk, forward_chunk_in_place};
 use crate::simd::Simd;
 use crate::threads::SharedMut;
 use crate::{dispatch, each_span};
@@ -17,10 +18,11 @@ use std::ops::Range;
 pub struct Epilogue<'a> {
     /// Added to every row; as long as a row.
     pub bias: Option<&'a [f32]>,
-    /// Receives the values before the activation, for the backward pass. Laid out as `out`.
-    pub before_activation: Option<&'a mut [f32]>,
     /// Applied to every element.
     pub activation: Option<Activation>,
+    /// Receives the result in place of `out`, which keeps what it was before the activation.
+    /// Laid out as `out`; goes with an activation only.
+    pub activated: Option<&'a mut [f32]>,
     /// Added last. Laid out as `out`.
     pub residual: Option<&'a [f32]>,
 }
@@ -35,8 +37,8 @@ impl<'a> Epilogue<'a> {
 /// An [`Epilogue`] as tasks share it.
 pub(super) struct Tail<'a> {
     bias: Option<&'a [f32]>,
-    before_activation: Option<SharedMut<'a>>,
     activation: Option<Activation>,
+    activated: Option<SharedMut<'a>>,
     residual: Option<&'a [f32]>,
 }
 
@@ -46,29 +48,23 @@ impl<'a> Tail<'a> {
         if let Some(bias) = epilogue.bias {
             assert_eq!(bias.len(), columns, "a bias of {} for {columns} columns", bias.len());
         }
-        if let Some(before) = &epilogue.before_activation {
-            assert!(
-                before.len() >= len,
-                "{} floats before the activation, not {len}",
-                before.len()
-            );
+        if let Some(activated) = &epilogue.activated {
+            assert!(epilogue.activation.is_some(), "`activated` without an activation");
+            assert!(activated.len() >= len, "{} activated floats, not {len}", activated.len());
         }
         if let Some(residual) = epilogue.residual {
             assert!(residual.len() >= len, "a residual of {} floats, not {len}", residual.len());
         }
         Self {
             bias: epilogue.bias,
-            before_activation: epilogue.before_activation.map(SharedMut::new),
             activation: epilogue.activation,
+            activated: epilogue.activated.map(SharedMut::new),
             residual: epilogue.residual,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bias.is_none()
-            && self.before_activation.is_none()
-            && self.activation.is_none()
-            && self.residual.is_none()
+        self.bias.is_none() && self.activation.is_none() && self.residual.is_none()
     }
 
     /// Finishes `out`, the `columns` of a row that starts at `row_start`.
@@ -80,15 +76,21 @@ impl<'a> Tail<'a> {
         if let Some(bias) = self.bias {
             add(out, &bias[columns]);
         }
-        if let Some(before) = &self.before_activation {
-            // SAFETY: the elements that correspond to `out`, which this task has to itself.
-            unsafe { before.range(here.clone()) }.copy_from_slice(out);
-        }
-        if let Some(activation) = self.activation {
-            forward_chunk_in_place(activation, out);
-        }
+        let result = match (self.activation, &self.activated) {
+            (Some(activation), Some(activated)) => {
+                // SAFETY: the elements that correspond to `out`, which this task has to itself.
+                let activated = unsafe { activated.range(here.clone()) };
+                forward_chunk(activation, out, activated);
+                activated
+            }
+            (Some(activation), None) => {
+                forward_chunk_in_place(activation, out);
+                out
+            }
+            (None, _) => out,
+        };
         if let Some(residual) = self.residual {
-            add(out, &residual[here]);
+            add(result, &residual[here]);
         }
     }
 }

@@ -243,19 +243,28 @@ fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
             let start = numbers(m * n, 5);
             let mut sum = start.clone();
             gemm(a, b, &mut sum, n, write, Epilogue::default());
-            let (mut out, mut before) = (start, vec![f32::NAN; m * n]);
+            let (mut kept, mut apart) = (start.clone(), vec![f32::NAN; m * n]);
             let epilogue = Epilogue {
                 bias: Some(&bias),
-                before_activation: Some(&mut before),
                 activation: Some(Activation::Gelu),
+                activated: Some(&mut apart),
                 residual: Some(&residual),
             };
-            gemm(a, b, &mut out, n, write, epilogue);
-            let mut after = before.clone();
+            gemm(a, b, &mut kept, n, write, epilogue);
+            let mut in_place = start;
+            let epilogue = Epilogue {
+                bias: Some(&bias),
+                activation: Some(Activation::Gelu),
+                activated: None,
+                residual: Some(&residual),
+            };
+            gemm(a, b, &mut in_place, n, write, epilogue);
+            let mut after = kept.clone();
             activation::forward_in_place(Activation::Gelu, &mut after);
             for i in 0..m * n {
-                assert_eq!(before[i], sum[i] + bias[i % n]);
-                assert_eq!(out[i], after[i] + residual[i]);
+                assert_eq!(kept[i], sum[i] + bias[i % n]);
+                assert_eq!(apart[i], after[i] + residual[i]);
+                assert_eq!(in_place[i], apart[i]);
             }
         }
     }

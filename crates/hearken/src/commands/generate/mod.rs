@@ -1,5 +1,6 @@
 //! `hearken generate`: text from a model, as it comes.
 
+mod interrupt;
 mod prompt;
 mod write;
 
@@ -292,7 +293,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Continues line after line until the input ends.
 fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
-    eprintln!("type a beginning and press Enter; Ctrl-D ends");
+    interrupt::watch();
+    eprintln!("type a beginning and press Enter; Ctrl-C ends a text, Ctrl-D all");
     for turn in 0.. {
         eprint!("> ");
         io::stderr().flush()?;
@@ -304,7 +306,7 @@ fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
             break;
         }
         let prompt = Prompt::Text(line.trim_end_matches(['\r', '\n']).to_owned());
-        match writer.write(&prompt, turn) {
+        match interrupt::while_writing(|| writer.write(&prompt, turn)) {
             // A character that the tokenizer does not know ends the line, not the conversation.
             Err(Failure::Input(message)) => eprintln!("error: {message}"),
             other => other?,

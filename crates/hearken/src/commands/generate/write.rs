@@ -1,7 +1,7 @@
 //! Writing a text: streamed, as a table of probabilities, or as JSON.
 
 use super::prompt::Prompt;
-use super::{Job, Way};
+use super::{Job, Way, interrupt};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 use hearken::data::tokenizer::Tokenizer;
@@ -117,7 +117,11 @@ impl<W: Write> Writer<'_, W> {
             }
             let stopped = stream.as_ref().is_some_and(TextStream::stopped);
             trouble = written.err();
-            if stopped || trouble.is_some() { Flow::Stop } else { Flow::Continue }
+            if stopped || trouble.is_some() || interrupt::stopped() {
+                Flow::Stop
+            } else {
+                Flow::Continue
+            }
         })?;
         let elapsed = start.elapsed();
         if let Some(error) = trouble {

@@ -9,10 +9,17 @@ use hearken::data::corpus::{Corpus, Ids, Outcome, Source, Validation};
 use hearken::data::tokenizer::{Kind, Special, Tokenizer, Training};
 use hearken::data::{Error, Progress as Done, Stage, stories};
 use hearken::formats::directory::SpecialTokens;
-use std::path::{Path, PathBuf};
+use hearken::train::RunDirectory;
+use std::path::PathBuf;
 
 /// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
 const EVALUATION_TOKENS: usize = 4096;
+
+// What preparing leaves in a run directory.
+const TOKENIZER: &str = "tokenizer.json";
+const TOKENS: &str = "corpus.ids";
+const STANDARD_INPUT: &str = "stdin.txt";
+pub(super) const FILES: [&str; 3] = [TOKENIZER, TOKENS, STANDARD_INPUT];
 
 pub(super) struct Data {
     pub(super) tokenizer: Tokenizer,
@@ -31,7 +38,10 @@ enum Held {
 
 impl Data {
     /// Prepares what `config` names; files that it needs later are kept in `directory`.
-    pub(super) fn prepare(config: &mut RunConfig, directory: &Path) -> Result<Self, Failure> {
+    pub(super) fn prepare(
+        config: &mut RunConfig,
+        directory: &RunDirectory,
+    ) -> Result<Self, Failure> {
         let mut progress = Progress::new();
         let result = if config.data.paths.is_empty() {
             Self::stories(config)
@@ -58,7 +68,7 @@ impl Data {
 
     fn text(
         config: &mut RunConfig,
-        directory: &Path,
+        directory: &RunDirectory,
         progress: &mut Progress,
     ) -> Result<Self, Error> {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
@@ -66,11 +76,11 @@ impl Data {
         let data = &config.data;
         let source = open(data, directory)?;
         let mut report = |done: Done| progress.show(&words(done));
-        let kept = directory.join("tokenizer.json");
+        let kept = directory.file(TOKENIZER);
         let tokenizer = match &data.tokenizer_file {
             Some(path) => Tokenizer::load(path)?,
             // A resumed run keeps its tokens.
-            None if kept.exists() => Tokenizer::load(&kept)?,
+            None if directory.is_resumed() && kept.exists() => Tokenizer::load(&kept)?,
             None => {
                 let tokenizer =
                     training(data).train(source.texts(), Some(source.length()), &mut report)?;
@@ -79,7 +89,7 @@ impl Data {
             }
         };
         let validation = Validation::Fraction(data.validation);
-        let cache = directory.join("corpus.ids");
+        let cache = directory.file(TOKENS);
         let corpus = Corpus::prepare(&source, &validation, &tokenizer, &cache, &mut report)?;
         if let Outcome::Rebuilt { reason } = &corpus.outcome {
             progress.clear();
@@ -136,11 +146,11 @@ impl Data {
     }
 }
 
-fn open(data: &DataConfig, directory: &Path) -> Result<Source, Error> {
+fn open(data: &DataConfig, directory: &RunDirectory) -> Result<Source, Error> {
     if data.paths == [PathBuf::from("-")] {
-        let spool = directory.join("stdin.txt");
-        if spool.exists() {
-            return Source::from_path(&spool); // a resumed run has read it already
+        let spool = directory.file(STANDARD_INPUT);
+        if directory.is_resumed() && spool.exists() {
+            return Source::from_path(&spool); // it has been read already
         }
         return Source::from_reader(&mut std::io::stdin().lock(), &spool);
     }

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     batch_size: Option<usize>,
 
     /// Learning rate
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     lr: Option<f64>,
 
     /// Seed of all randomness
@@ -82,14 +82,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let directory = match (&arguments.resume, &arguments.out) {
         (Some(path), _) => RunDirectory::open(path),
         (None, Some(path)) => RunDirectory::create(path),
-        (None, None) => RunDirectory::create(&next_run(&config)),
+        (None, None) => next_run(&config),
     }
     .map_err(failure)?;
-    let data = Data::prepare(&mut config, directory.path())?;
-    fit_vocabulary(&mut config, &data)?;
-    let plan = Plan::new(config.decoder());
-    let memory = plan.memory(training(&config));
-    check_memory(&memory)?;
+    interrupt::prepare().map_err(failure)?;
+    let prepared = Data::prepare(&mut config, &directory).and_then(|data| {
+        fit_vocabulary(&mut config, &data)?;
+        let plan = Plan::new(config.decoder());
+        let memory = plan.memory(training(&config));
+        check_memory(&memory)?;
+        Ok((data, plan, memory))
+    });
+    let (data, plan, memory) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            directory.abandon(&data::FILES);
+            return Err(error);
+        }
+    };
     let peak = Peak::measure(Machine::of_this_process().threads);
     if !arguments.quiet {
         introduce(&mut config, &data, &plan, &memory, directory.path());
@@ -140,19 +150,25 @@ fn failure(error: Error) -> Failure {
 }
 
 /// The first of runs/NAME, runs/NAME-2, … that is free.
-fn next_run(config: &RunConfig) -> PathBuf {
+fn next_run(config: &RunConfig) -> Result<RunDirectory, Error> {
     let name = config.data.paths.first().and_then(|path| path.file_stem());
     let name = name.map_or("stories".into(), |name| name.to_string_lossy().into_owned());
     let name = if name == "-" { "stdin".to_owned() } else { name };
-    let candidate = |n: usize| match n {
-        1 => Path::new("runs").join(&name),
-        n => Path::new("runs").join(format!("{name}-{n}")),
-    };
     let mut n = 1;
-    while candidate(n).exists() {
+    loop {
+        let path = match n {
+            1 => Path::new("runs").join(&name),
+            n => Path::new("runs").join(format!("{name}-{n}")),
+        };
+        // One that was prepared for a run which never began may be used again.
+        if !path.exists() || path.join("lock").exists() {
+            match RunDirectory::create(&path) {
+                Err(Error::Exists { .. } | Error::InUse { .. }) => {}
+                result => return result,
+            }
+        }
         n += 1;
     }
-    candidate(n)
 }
 
 /// A vocabulary of 0 is the tokenizer's; another must have room for it.

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""nanoGPT's recipe for a CPU, in PyTorch and in Hearken, one after the other; prints both.
+
+    python benches/peers/recipe_torch.py --data shakespeare.txt [--hearken target/release/hearken]
+        [--seeds 1337 1 2] [--configs nanogpt-cpu shakespeare-fast]
+
+4 layers × 128, 4 heads, context 64, batch 12, 2,000 steps, characters, the last tenth of the text
+held back. PyTorch does what nanoGPT does: windows drawn at random, AdamW with decay for matrices,
+clipping, a cosine from 1e-3 to 1e-4 after 100 steps of warm-up, and every 250 steps the loss on 20
+batches of each part. Timed from the first step to the last, with glibc's malloc told to keep memory.
+Both are then measured on the whole held-back tenth, in windows of 64 side by side.
+"""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+STEPS, WARMUP, LR, LEAST = 2000, 100, 1e-3, 1e-4
+T, BATCH = 64, 12
+
+
+def in_torch(path, seed):
+    """Trains in this process and prints one line of JSON."""
+    import torch
+    from train_torch import Decoder
+
+    torch.manual_seed(seed)
+    text = open(path, encoding="utf-8").read()
+    letters = sorted(set(text))
+    index = {letter: i for i, letter in enumerate(letters)}
+    ids = torch.tensor([index[letter] for letter in text])
+    cut = int(0.9 * len(ids))
+    parts = {"train": ids[:cut], "validation": ids[cut:]}
+    model = Decoder(4, 128, 4, T, len(letters), gelu="none")
+    for block in model.blocks:  # what is added to the residual stream starts smaller
+        for layer in (block.out, block.down):
+            torch.nn.init.normal_(layer.weight, std=0.02 / math.sqrt(2 * 4))
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+        {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.99), fused=True)
+
+    def batch(part):
+        starts = torch.randint(len(parts[part]) - T, (BATCH,))
+        rows = torch.stack([parts[part][i : i + T + 1] for i in starts])
+        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+
+    def rate(step):
+        if step < WARMUP:
+            return LR * (step + 1) / (WARMUP + 1)
+        done = (step - WARMUP) / (STEPS - WARMUP)
+        return LEAST + 0.5 * (1 + math.cos(math.pi * done)) * (LR - LEAST)
+
+    start = time.perf_counter()
+    for step in range(STEPS):
+        if step % 250 == 0:
+            with torch.no_grad():
+                for part in parts:
+                    [model(*batch(part)).item() for _ in range(20)]
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step)
+        model(*batch("train")).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    seconds = time.perf_counter() - start
+    held_back = parts["validation"]
+    count = (len(held_back) - 1) // T
+    rows = held_back[: count * T].view(count, T), held_back[1 : count * T + 1].view(count, T)
+    with torch.no_grad():
+        losses = [model(x, y).item() * len(x) for x, y in zip(*(part.split(64) for part in rows))]
+    print(json.dumps({"seconds": seconds, "loss": sum(losses) / count}))
+
+
+def in_hearken(binary, config, path, seed):
+    """Seconds of training, the last loss, and when the loss was first at most 1.898."""
+    with tempfile.TemporaryDirectory() as out:
+        run = os.path.join(out, "run")
+        command = [binary, "train", "--quiet", "--config", config, "--data", path]
+        subprocess.run([*command, "--seed", str(seed), "--out", run], check=True, capture_output=True)
+        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+            rows = [row for row in map(json.loads, file) if row.get("val_loss") is not None]
+    reached = [row["elapsed_seconds"] for row in rows if row["val_loss"] <= 1.898]
+    last = rows[-1]
+    return {
+        "seconds": last["elapsed_seconds"],
+        "loss": last["val_loss"],
+        "reached": reached[0] if reached else None,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True, help="Shakespeare, or another text")
+    parser.add_argument("--hearken", default="target/release/hearken")
+    parser.add_argument("--configs", nargs="*", default=["nanogpt-cpu"])
+    parser.add_argument("--seeds", nargs="*", type=int, default=[1337, 1, 2])
+    parser.add_argument("--in-torch", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.in_torch:
+        return in_torch(args.data, args.seeds[0])
+    runs = {"pytorch": [], **{config: [] for config in args.configs}}
+    for seed in args.seeds:
+        command = [sys.executable, __file__, "--in-torch", "--data", args.data, "--seeds", str(seed)]
+        env = dict(os.environ, **KEEP_MEMORY)
+        done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+        runs["pytorch"].append(json.loads(done.stdout))
+        for config in args.configs:
+            runs[config].append(in_hearken(args.hearken, config, args.data, seed))
+        for name, results in runs.items():
+            print(f"seed {seed}: {name} {json.dumps(results[-1])}", flush=True)
+    mean = lambda name, key: sum(run[key] for run in runs[name]) / len(args.seeds)
+    for name in runs:
+        ratio = mean("pytorch", "seconds") / mean(name, "seconds")
+        print(f"{name}: loss {mean(name, 'loss'):.4f} after {mean(name, 'seconds'):.1f} s, × {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()
