@@ -62,7 +62,7 @@ def start(arguments, threads, *options):
 
 def finish(process):
     """Its messages; the run must end well."""
-    _, messages = process.communicate(timeout=600)
+    _, messages = process.communicate(timeout=3600)
     if process.returncode != 0:
         sys.exit(f"{' '.join(process.args)} ended with {process.returncode}\n{messages}")
     return messages

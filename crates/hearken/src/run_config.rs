@@ -3,7 +3,7 @@
 //! A file (or a preset by name) comes first, then `--set key=value`, then plain flags.
 
 use crate::failure::Failure;
-use hearken::nn::config::{DecoderConfig, ModelConfig};
+use hearken::nn::config::{ConfigError, DecoderConfig, ModelConfig};
 use hearken::nn::{parse, presets};
 use hearken::train::TrainConfig;
 use serde::{Deserialize, Serialize};
@@ -108,7 +108,7 @@ impl RunConfig {
             }
             // Errors of the file itself are reported with the file's own lines.
             let given = format!("--set {}", sets.join(" --set "));
-            parse::from_table(table, &given).map_err(|error| input(alone.err().unwrap_or(error)))?
+            with_kinds(table, sets, &given).map_err(|error| input(alone.err().unwrap_or(error)))?
         };
         if !(0.0..1.0).contains(&config.data.validation) {
             return Err(Failure::Input(format!(
@@ -133,6 +133,36 @@ impl RunConfig {
 
 fn input(error: impl std::fmt::Display) -> Failure {
     Failure::Input(error.to_string())
+}
+
+/// Makes a configuration of `table`. Where one of `sets` has chosen another kind
+/// (`train.schedule.kind=constant`), keys that the file gave to the old one and that the new one
+/// does not know are left away.
+fn with_kinds(
+    mut table: toml::Table,
+    sets: &[String],
+    name: &str,
+) -> Result<RunConfig, ConfigError> {
+    let keys: Vec<&str> = sets.iter().filter_map(|set| set.split_once('=')).map(|s| s.0).collect();
+    let chosen: Vec<&str> = keys.iter().filter_map(|key| key.strip_suffix(".kind")).collect();
+    loop {
+        let error = match parse::from_table(table.clone(), name) {
+            Ok(config) => return Ok(config),
+            Err(error) => error,
+        };
+        let unknown = error.message.split_once("unknown field `").and_then(|m| m.1.split_once('`'));
+        let Some((unknown, _)) = unknown else { return Err(error) };
+        let left_away = chosen.iter().any(|path| {
+            let mut names = path.split('.');
+            let inner =
+                names.try_fold(&mut table, |table, name| table.get_mut(name)?.as_table_mut());
+            let was_set = keys.contains(&format!("{path}.{unknown}").as_str());
+            !was_set && inner.is_some_and(|inner| inner.remove(unknown).is_some())
+        });
+        if !left_away {
+            return Err(error);
+        }
+    }
 }
 
 /// Puts `a.b=value` into the table; the value is TOML, or text if it is not.
@@ -201,6 +231,24 @@ mod tests {
         let config = with(&["train.schedule.kind=constant"]).unwrap();
         assert_eq!(config.train.schedule.factor(1999, 2000), 1.0);
         with(&["model.position.kind=rope", "model.position.base=5.0"]).unwrap();
+    }
+
+    #[test]
+    fn another_kind_keeps_the_keys_that_it_knows() {
+        let schedule = "[train.schedule]\nkind = \"cosine\"\nwarmup = 30\nfloor = 0.5\n";
+        let text = format!("{TEXT}{schedule}");
+        let parse = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            RunConfig::parse(&text, "test.toml", &sets)
+        };
+        let constant = parse(&["train.schedule.kind=constant"]).unwrap().train.schedule;
+        assert_eq!(constant.warmup(), 30);
+        assert_eq!(constant.factor(1999, 2000), 1.0);
+        let linear = parse(&["train.schedule.kind=linear"]).unwrap().train.schedule;
+        assert_eq!(linear.factor(2000, 2000), 0.5);
+        // What was set by hand must fit.
+        assert!(parse(&["train.schedule.kind=constant", "train.schedule.floor=0.1"]).is_err());
+        assert!(parse(&["train.schedule.kind=konstant"]).is_err());
     }
 
     #[test]
