@@ -37,7 +37,8 @@ fn main() {
         let loss = own.loss(ids.clone(), targets.clone());
         let value = loss.clone().into_scalar::<f32>();
         let gradients = GradientsParams::from_grads(loss.backward(), &own);
-        model = Some(optimizer.step(1e-3, own.clone(), clipped(&own, gradients, 1.0)));
+        let gradients = clipped(&own, gradients, 1.0);
+        model = Some(optimizer.step(1e-3, own, gradients));
         value
     });
 }
