@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
 
 const HELP: &str = "\
 Examples:
-  hearken train                                 learn generated stories, in two minutes
+  hearken train                                 learn generated stories, in about a minute
   hearken train --data book.txt                 learn your own text
   hearken train --config nanogpt-cpu --data shakespeare.txt --out runs/bard
   hearken train --resume runs/bard              go on after Ctrl-C or a power cut
