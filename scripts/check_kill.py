@@ -122,7 +122,9 @@ def main():
         for i in range(arguments.kills):
             run = folder / f"killed-{i}"
             before, after = [(1, 2), (2, 3), (3, 1)][i % 3]
-            moment = int((i + rng.random() * (i > 0)) / arguments.kills * len(whole["metrics.jsonl"]))
+            # Ten steps before the end at the latest, so that it is still running.
+            most = len(whole["metrics.jsonl"]) - 10
+            moment = int((i + rng.random() * (i > 0)) / arguments.kills * most)
             process = start(arguments, before, *options, "--out", run)
             while process.poll() is None and steps_of(run) < moment:
                 time.sleep(0.001)
