@@ -78,20 +78,25 @@ pub(crate) enum WindowsKind {
     Shuffled,
 }
 
+/// The text of a configuration: that of a preset, or of a file.
+pub(crate) fn preset_or_file(name: &str) -> Result<String, Failure> {
+    if let Some(text) = presets::find(name) {
+        return Ok(text.to_owned());
+    }
+    std::fs::read_to_string(name).map_err(|error| {
+        let names: Vec<&str> = presets::ALL.iter().map(|(name, _)| *name).collect();
+        let hint = match parse::nearest(name, names.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("the presets are {}", names.join(", ")),
+        };
+        Failure::Input(format!("there is no preset or file '{name}': {error}\nhint: {hint}"))
+    })
+}
+
 impl RunConfig {
     /// From a file or preset, with `sets` (`train.lr=3e-4`) put over it.
     pub(crate) fn read(name: &str, sets: &[String]) -> Result<Self, Failure> {
-        let text = match presets::find(name) {
-            Some(text) => text.to_owned(),
-            None => std::fs::read_to_string(name).map_err(|error| {
-                let known: Vec<&str> = presets::ALL.iter().map(|(name, _)| *name).collect();
-                Failure::Input(format!(
-                    "cannot read {name}: {error}\nhint: give a file, or one of {}",
-                    known.join(", ")
-                ))
-            })?,
-        };
-        Self::parse(&text, name, sets)
+        Self::parse(&preset_or_file(name)?, name, sets)
     }
 
     /// From text, with `sets` put over it.

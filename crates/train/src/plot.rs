@@ -319,7 +319,7 @@ fn text(out: &mut String, x: f64, y: f64, anchor: &str, color: &str, size: f64, 
 }
 
 /// 12345 → 12,345
-pub(crate) fn thousands(x: f64) -> String {
+pub fn thousands(x: f64) -> String {
     let digits = format!("{x:.0}");
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -383,8 +383,8 @@ mod tests {
     #[test]
     fn thousands_have_commas() {
         assert_eq!(
-            [0.0, 999.0, 1000.0, 1234567.0].map(thousands),
-            ["0", "999", "1,000", "1,234,567"]
+            [0.0, 7.0, 999.0, 1000.0, 124_439_808.0].map(thousands),
+            ["0", "7", "999", "1,000", "124,439,808"]
         );
     }
 

@@ -13,6 +13,7 @@ use crate::machine::{self, Machine, Peak};
 use clap::Subcommand;
 use hearken::tensor::pool;
 use serde::Serialize;
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// Time the kernels on this machine.
@@ -46,6 +47,13 @@ struct Report<R> {
     machine: Machine,
     peak: Peak,
     results: Vec<R>,
+}
+
+/// One line, which a script can find at the end of the output.
+fn write_json(out: &mut impl Write, value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(io::Error::from)?;
+    writeln!(out, "{text}")?;
+    Ok(())
 }
 
 /// The most memory that was needed, in bytes.

@@ -3,6 +3,7 @@
 //! Every line on stdin is a JSON object that says what to run and how many `calls` of it; the
 //! answer is a line on stdout, a JSON object with the seconds of each call.
 
+use super::write_json;
 use crate::failure::Failure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,8 +25,7 @@ pub(super) fn serve<Request: DeserializeOwned, Answer: Serialize>(
                  benches/README.md show one; it was: {line}"
             ))
         })?;
-        let text = serde_json::to_string(&answer(request)?).map_err(io::Error::from)?;
-        writeln!(out, "{text}")?;
+        write_json(&mut out, &answer(request)?)?;
         out.flush()?;
     }
     Ok(())

@@ -18,9 +18,9 @@
 
 mod chart;
 
-use super::check_memory;
 use super::timing::{Times, repeat, timed};
 use super::train::Step;
+use super::{check_memory, write_json};
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use crate::terminal::Progress;
@@ -346,9 +346,7 @@ fn draw(directory: &Path, series: &Series) -> Result<(), Failure> {
 fn show(report: &Report, json: bool) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if json {
-        let text = serde_json::to_string(report).map_err(io::Error::from)?;
-        writeln!(out, "{text}")?;
-        return Ok(());
+        return write_json(&mut out, report);
     }
     let exponent = |e: Option<f64>| e.map_or("–".to_owned(), |e| format!("{e:.2}"));
     for Series { against, model, points } in &report.series {

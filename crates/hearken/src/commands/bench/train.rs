@@ -1,16 +1,17 @@
 //! `hearken bench train`: whole training steps of a model, on random tokens.
 
 use super::timing::{Times, timed};
-use super::{Memory, check_memory};
+use super::{Memory, check_memory, write_json};
 use crate::commands::bench::profile_svg;
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
+use crate::run_config::preset_or_file;
 use crate::terminal::Progress;
 use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::decoder::Decoder;
 use hearken::nn::layers::{Noise, Pass};
+use hearken::nn::parse;
 use hearken::nn::plan::{Plan, Training};
-use hearken::nn::{parse, presets};
 use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::rng::Rng;
 use hearken::tensor::{Param, profile};
@@ -190,9 +191,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn show(report: &Report, json: bool) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if json {
-        let text = serde_json::to_string(report).map_err(io::Error::from)?;
-        writeln!(out, "{text}")?;
-        return Ok(());
+        return write_json(&mut out, report);
     }
     writeln!(
         out,
@@ -234,17 +233,8 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
 }
 
 fn read(name: &str) -> Result<(DecoderConfig, Bench), Failure> {
-    let text = match presets::find(name) {
-        Some(text) => text.to_owned(),
-        None => std::fs::read_to_string(name).map_err(|e| {
-            let known: Vec<&str> = presets::ALL.iter().map(|(name, _)| *name).collect();
-            Failure::Input(format!(
-                "cannot read {name}: {e}\nhint: give a file such as configs/bench/small.toml, or one of {}",
-                known.join(", ")
-            ))
-        })?,
-    };
-    let file: File = parse::from_toml(&text, name).map_err(|e| Failure::Input(e.to_string()))?;
+    let file: File = parse::from_toml(&preset_or_file(name)?, name)
+        .map_err(|e| Failure::Input(e.to_string()))?;
     let ModelConfig::Decoder(mut config) = file.model;
     if config.vocabulary == 0 {
         config.vocabulary = 256; // what a tokenizer would decide

@@ -5,11 +5,11 @@ mod table;
 
 use crate::failure::Failure;
 use crate::machine;
+use crate::run_config::preset_or_file;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::parse;
 use hearken::nn::plan::{Memory, Plan, Training};
-use hearken::nn::presets;
 use hearken::train::{OptimizerConfig, Precision, TrainConfig};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -268,23 +268,10 @@ fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
         #[serde(default)]
         train: TrainConfig,
     }
-    let text = match presets::find(name) {
-        Some(text) => text.to_owned(),
-        None => std::fs::read_to_string(name).map_err(|error| unknown(name, &error))?,
-    };
-    let file: File = parse::from_toml(&text, name)?;
+    let file: File = parse::from_toml(&preset_or_file(name)?, name)?;
     let ModelConfig::Decoder(model) = file.model;
     model.validate()?;
     Ok((model, file.train))
-}
-
-fn unknown(name: &str, error: &io::Error) -> Failure {
-    let names: Vec<&str> = presets::ALL.iter().map(|(name, _)| *name).collect();
-    let hint = match parse::nearest(name, names.iter().copied()) {
-        Some(near) => format!("did you mean {near}?"),
-        None => format!("the presets are {}", names.join(", ")),
-    };
-    Failure::Input(format!("there is no preset or file '{name}': {error}\nhint: {hint}"))
 }
 
 fn with_vocabulary(

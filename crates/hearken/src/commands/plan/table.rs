@@ -3,6 +3,7 @@
 use super::{OptimizerChoice, PrecisionChoice, Report};
 use crate::terminal::Terminal;
 use clap::ValueEnum;
+use hearken::train::plot::thousands;
 use std::io::{self, Write};
 
 /// Width of the column of names.
@@ -31,9 +32,9 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let share = |n: u64, of: u64| format!("{:5.1} %", 100.0 * n as f64 / (of as f64).max(1.0));
     for part in report.parts.iter().filter(|part| part.parameters > 0) {
         let share = share(part.parameters, report.parameters);
-        row(out, part.name, &grouped(part.parameters), &share)?;
+        row(out, part.name, &thousands(part.parameters as f64), &share)?;
     }
-    row(out, "total", &grouped(report.parameters), "")?;
+    row(out, "total", &thousands(report.parameters as f64), "")?;
 
     let chosen = report.training;
     writeln!(
@@ -113,19 +114,6 @@ fn name_of_precision(precision: PrecisionChoice) -> String {
     precision.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-/// 124,439,808
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// 1.86 GB, in powers of 1000.
 fn size(bytes: u64) -> String {
     scaled(bytes as f64, &["B", "kB", "MB", "GB", "TB", "PB"])
@@ -157,8 +145,6 @@ mod tests {
 
     #[test]
     fn numbers_are_easy_to_read() {
-        assert_eq!(grouped(124_439_808), "124,439,808");
-        assert_eq!(grouped(7), "7");
         assert_eq!(size(999), "999 B");
         assert_eq!(size(999_600), "1.00 MB");
         assert_eq!(size(12_345_678), "12.3 MB");

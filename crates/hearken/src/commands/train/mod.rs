@@ -10,6 +10,7 @@ use data::Data;
 use hearken::nn::decoder::Decoder;
 use hearken::nn::plan::{Memory, Plan, Training};
 use hearken::train::interrupt;
+use hearken::train::plot::thousands;
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
 use hearken::train::{Error, OptimizerConfig, Outcome, Precision, RunDirectory, Setup, Summary};
@@ -230,10 +231,10 @@ fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, 
         d.layers, d.width, d.heads, d.context, d.vocabulary
     );
     let train = &config.train;
-    eprintln!("{} parameters: {model}", thousands(plan.parameters()));
+    eprintln!("{} parameters: {model}", thousands(plan.parameters() as f64));
     eprintln!(
         "{} steps of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
-        thousands(train.steps),
+        thousands(train.steps as f64),
         train.batch_size,
         data.batches.length(),
         data.name,
@@ -246,25 +247,13 @@ fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, 
     eprintln!("writing to {}", path.display());
 }
 
-fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// For the report.
 fn tables(plan: &Plan, memory: &Memory) -> Vec<Table> {
     let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut parts: Vec<Vec<String>> =
-        plan.parts.iter().map(|part| row(part.name, thousands(part.parameters))).collect();
-    parts.push(row("all", thousands(plan.parameters())));
+        plan.parts.iter().map(|part| row(part.name, thousands(part.parameters as f64))).collect();
+    parts.push(row("all", thousands(plan.parameters() as f64)));
     let memory = [
         ("parameters", memory.parameters),
         ("gradients", memory.gradients),
@@ -304,7 +293,11 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
         }
         (None, _) => writeln!(out, "trained {} steps", summary.step)?,
     }
-    eprintln!("trained for {:.0} s, {} tokens", summary.elapsed_seconds, thousands(summary.tokens));
+    eprintln!(
+        "trained for {:.0} s, {} tokens",
+        summary.elapsed_seconds,
+        thousands(summary.tokens as f64)
+    );
     eprintln!("look:   {}", path.join("report.html").display());
     eprintln!("write:  hearken generate --model {show}");
     Ok(())
