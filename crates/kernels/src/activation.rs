@@ -15,7 +15,7 @@
 //! NaN gives NaN, and so does −∞ where f is x·(something that is 0 there), as in PyTorch. The
 //! derivatives have their limits at ±∞.
 
-use crate::math::{erf, exp, sigmoid, sigmoid_and_slope};
+use crate::math::{erf, exp, sigmoid_and_slope};
 use crate::simd::Simd;
 use crate::threads::{for_row_chunks, rows_per_chunk};
 use crate::{Write, dispatch, each_span};
@@ -62,41 +62,52 @@ impl Activation {
                 s.mul(positive, positive)
             }
             Activation::Gelu => s.mul(x, normal_cdf(s, x)),
-            Activation::GeluTanh => s.mul(x, sigmoid(s, twice_u(s, x))),
-            Activation::Silu => s.mul(x, sigmoid(s, x)),
+            Activation::GeluTanh => s.mul(x, sigmoid_and_slope(s, twice_u(s, x)).0),
+            Activation::Silu => s.mul(x, sigmoid_and_slope(s, x).0),
         }
     }
 
     /// f′(x) on a vector.
     #[inline(always)]
     pub fn derivative<S: Simd>(self, s: S, x: S::V) -> S::V {
+        self.with_derivative(s, x).1
+    }
+
+    /// f(x) and f′(x) on a vector, with what they share computed once. The bits are those of
+    /// [`Activation::apply`]; x is cut only where the factor of x is 0 or 1 already.
+    #[inline(always)]
+    pub fn with_derivative<S: Simd>(self, s: S, x: S::V) -> (S::V, S::V) {
         match self {
-            Activation::Relu => s.select(s.less_equal(x, s.zero()), s.zero(), s.splat(1.0)),
+            Activation::Relu => {
+                let slope = s.select(s.less_equal(x, s.zero()), s.zero(), s.splat(1.0));
+                (self.apply(s, x), slope)
+            }
             Activation::SquaredRelu => {
                 let positive = s.max(s.zero(), x);
-                s.add(positive, positive)
+                (s.mul(positive, positive), s.add(positive, positive))
             }
             Activation::Gelu => {
-                let x = within(s, x, 16.0); // e^(−16²/2) is 0 in f32
-                let density = exp(s, s.mul(s.mul(x, x), s.splat(-0.5)));
+                let near = within(s, x, 16.0); // e^(−16²/2) is 0 in f32
+                let density = exp(s, s.mul(s.mul(near, near), s.splat(-0.5)));
                 let slope = s.mul(density, s.splat(ONE_OVER_SQRT_2_PI));
-                s.mul_add(x, slope, normal_cdf(s, x))
+                let cdf = normal_cdf(s, near);
+                (s.mul(x, cdf), s.mul_add(near, slope, cdf))
             }
             Activation::GeluTanh => {
-                let x = within(s, x, 16.0); // σ(2u(±16)) is 0 or 1 in f32
-                let squared = s.mul(x, x);
+                let near = within(s, x, 16.0); // σ(2u(±16)) is 0 or 1 in f32
+                let squared = s.mul(near, near);
                 let twice_du = s.mul_add(
                     squared,
                     s.splat(6.0 * CUBIC * SQRT_2_OVER_PI),
                     s.splat(2.0 * SQRT_2_OVER_PI),
                 );
-                let (gate, slope) = sigmoid_and_slope(s, twice_u(s, x));
-                s.mul_add(s.mul(x, slope), twice_du, gate)
+                let (gate, slope) = sigmoid_and_slope(s, twice_u(s, near));
+                (s.mul(x, gate), s.mul_add(s.mul(near, slope), twice_du, gate))
             }
             Activation::Silu => {
-                let x = within(s, x, 100.0); // σ(±100) is 0 or 1 in f32
-                let (gate, slope) = sigmoid_and_slope(s, x);
-                s.mul_add(x, slope, gate)
+                let near = within(s, x, 100.0); // σ(±100) is 0 or 1 in f32
+                let (gate, slope) = sigmoid_and_slope(s, near);
+                (s.mul(x, gate), s.mul_add(near, slope, gate))
             }
         }
     }
@@ -234,6 +245,9 @@ dispatch! {
         write: Write) => backward_on
     fn backward_chunk_in_place(activation: Activation, x: &[f32], gradient: &mut [f32])
         => backward_in_place_on
+    /// gradient = gradient·f′(x), x = f(x), on this thread alone.
+    pub(crate) fn backward_and_forward_chunk(activation: Activation, x: &mut [f32],
+        gradient: &mut [f32]) => backward_and_forward_on
     fn gated_forward_chunk(activation: Activation, width: usize, gate_up: &[f32],
         out: &mut [f32]) => gated_forward_on
     fn gated_backward_chunk(activation: Activation, width: usize, gate_up: &[f32], dout: &[f32],
@@ -287,6 +301,23 @@ fn backward_in_place_on<S: Simd>(s: S, activation: Activation, x: &[f32], gradie
 }
 
 #[inline(always)]
+fn backward_and_forward_on<S: Simd>(
+    s: S,
+    activation: Activation,
+    x: &mut [f32],
+    gradient: &mut [f32],
+) {
+    assert_eq!(x.len(), gradient.len());
+    for_activation!(activation, {
+        each_span!(S, x.len(), |at| {
+            let (value, slope) = activation.with_derivative(s, s.read(x, at));
+            s.write(x, at, value);
+            s.write(gradient, at, s.mul(s.read(gradient, at), slope));
+        });
+    });
+}
+
+#[inline(always)]
 fn gated_forward_on<S: Simd>(
     s: S,
     activation: Activation,
@@ -328,9 +359,9 @@ fn gated_backward_on<S: Simd>(
             let (dgate, dup) = dgate_up.split_at_mut(width);
             each_span!(S, width, |at| {
                 let (gate, up, dout) = (s.read(gate, at), s.read(up, at), s.read(dout, at));
-                let through_gate = s.mul(s.mul(dout, up), activation.derivative(s, gate));
-                s.put(dgate, at, through_gate, write);
-                s.put(dup, at, s.mul(dout, activation.apply(s, gate)), write);
+                let (value, slope) = activation.with_derivative(s, gate);
+                s.put(dgate, at, s.mul(s.mul(dout, up), slope), write);
+                s.put(dup, at, s.mul(dout, value), write);
             });
         }
     });

@@ -6,8 +6,11 @@
 //! ```
 //!
 //! Where the backward pass needs v, `out` keeps it, and what comes of it goes to `activated`.
+//! In the backward pass itself, `out = v·f′(x)` with the x of back then, and x becomes f(x).
 
-use crate::activation::{Activation, forward_chunk, forward_chunk_in_place};
+use crate::activation::{
+    Activation, backward_and_forward_chunk, forward_chunk, forward_chunk_in_place,
+};
 use crate::simd::Simd;
 use crate::threads::SharedMut;
 use crate::{dispatch, each_span};
@@ -23,6 +26,9 @@ pub struct Epilogue<'a> {
     /// Receives the result in place of `out`, which keeps what it was before the activation.
     /// Laid out as `out`; goes with an activation only.
     pub activated: Option<&'a mut [f32]>,
+    /// Multiplies by f′ of the numbers given, which become f of themselves: what the gradient of
+    /// a matrix behind an activation needs. Laid out as `out`; not along with `activation`.
+    pub slope_of: Option<(Activation, &'a mut [f32])>,
     /// Added last. Laid out as `out`.
     pub residual: Option<&'a [f32]>,
 }
@@ -39,6 +45,7 @@ pub(super) struct Tail<'a> {
     bias: Option<&'a [f32]>,
     activation: Option<Activation>,
     activated: Option<SharedMut<'a>>,
+    slope_of: Option<(Activation, SharedMut<'a>)>,
     residual: Option<&'a [f32]>,
 }
 
@@ -52,6 +59,10 @@ impl<'a> Tail<'a> {
             assert!(epilogue.activation.is_some(), "`activated` without an activation");
             assert!(activated.len() >= len, "{} activated floats, not {len}", activated.len());
         }
+        if let Some((_, x)) = &epilogue.slope_of {
+            assert!(epilogue.activation.is_none(), "`slope_of` together with an activation");
+            assert!(x.len() >= len, "{} floats before the activation, not {len}", x.len());
+        }
         if let Some(residual) = epilogue.residual {
             assert!(residual.len() >= len, "a residual of {} floats, not {len}", residual.len());
         }
@@ -59,12 +70,16 @@ impl<'a> Tail<'a> {
             bias: epilogue.bias,
             activation: epilogue.activation,
             activated: epilogue.activated.map(SharedMut::new),
+            slope_of: epilogue.slope_of.map(|(f, x)| (f, SharedMut::new(x))),
             residual: epilogue.residual,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bias.is_none() && self.activation.is_none() && self.residual.is_none()
+        self.bias.is_none()
+            && self.activation.is_none()
+            && self.slope_of.is_none()
+            && self.residual.is_none()
     }
 
     /// Finishes `out`, the `columns` of a row that starts at `row_start`.
@@ -87,7 +102,13 @@ impl<'a> Tail<'a> {
                 forward_chunk_in_place(activation, out);
                 out
             }
-            (None, _) => out,
+            (None, _) => {
+                if let Some((f, x)) = &self.slope_of {
+                    // SAFETY: the elements that correspond to `out`, as above.
+                    backward_and_forward_chunk(*f, unsafe { x.range(here.clone()) }, out);
+                }
+                out
+            }
         };
         if let Some(residual) = self.residual {
             add(result, &residual[here]);

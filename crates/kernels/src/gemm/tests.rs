@@ -249,14 +249,15 @@ fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
                 activation: Some(Activation::Gelu),
                 activated: Some(&mut apart),
                 residual: Some(&residual),
+                ..Epilogue::default()
             };
             gemm(a, b, &mut kept, n, write, epilogue);
             let mut in_place = start;
             let epilogue = Epilogue {
                 bias: Some(&bias),
                 activation: Some(Activation::Gelu),
-                activated: None,
                 residual: Some(&residual),
+                ..Epilogue::default()
             };
             gemm(a, b, &mut in_place, n, write, epilogue);
             let mut after = kept.clone();
@@ -266,6 +267,24 @@ fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
                 assert_eq!(apart[i], after[i] + residual[i]);
                 assert_eq!(in_place[i], apart[i]);
             }
+        }
+    }
+}
+
+#[test]
+fn epilogue_goes_back_through_an_activation() {
+    for (m, n, k) in [(1, 70, 40), (30, 70, 600), (70, 33, 16), (3, 600, 20), (5, 9, 0)] {
+        let (a, b, before) = (numbers(m * k, 1), numbers(n * k, 2), numbers(m * n, 3));
+        let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, n, k).transposed());
+        for f in Activation::ALL {
+            let (mut want, mut activated) = (vec![0.0; m * n], before.clone());
+            gemm(a, b, &mut want, n, Write::Set, Epilogue::default());
+            activation::backward_in_place(f, &before, &mut want);
+            activation::forward_in_place(f, &mut activated);
+            let (mut got, mut x) = (vec![f32::NAN; m * n], before.clone());
+            let epilogue = Epilogue { slope_of: Some((f, &mut x)), ..Epilogue::default() };
+            gemm(a, b, &mut got, n, Write::Set, epilogue);
+            assert_eq!((got, x), (want, activated), "{f:?}, {m}×{n}×{k}");
         }
     }
 }

@@ -47,26 +47,35 @@ impl FeedForward {
 
     /// (…, C) → (…, C)
     pub fn forward(&self, x: &Var, pass: &Pass) -> Var {
-        let hidden = match self.kind {
-            FeedForwardKind::Relu => self.activated(x, Activation::Relu),
-            FeedForwardKind::SquaredRelu => self.activated(x, Activation::SquaredRelu),
-            FeedForwardKind::Gelu => self.activated(x, Activation::Gelu),
-            FeedForwardKind::GeluTanh => self.activated(x, Activation::GeluTanh),
-            FeedForwardKind::Silu => self.activated(x, Activation::Silu),
-            FeedForwardKind::Swiglu => self.gated(x, Activation::Silu),
-            FeedForwardKind::Geglu => self.gated(x, Activation::Gelu),
-            FeedForwardKind::GegluTanh => self.gated(x, Activation::GeluTanh),
-        }; // (…, F)
+        match self.kind {
+            FeedForwardKind::Relu => self.plain(x, Activation::Relu, pass),
+            FeedForwardKind::SquaredRelu => self.plain(x, Activation::SquaredRelu, pass),
+            FeedForwardKind::Gelu => self.plain(x, Activation::Gelu, pass),
+            FeedForwardKind::GeluTanh => self.plain(x, Activation::GeluTanh, pass),
+            FeedForwardKind::Silu => self.plain(x, Activation::Silu, pass),
+            FeedForwardKind::Swiglu => self.gated(x, Activation::Silu, pass),
+            FeedForwardKind::Geglu => self.gated(x, Activation::Gelu, pass),
+            FeedForwardKind::GegluTanh => self.gated(x, Activation::GeluTanh, pass),
+        }
+    }
+
+    fn plain(&self, x: &Var, f: Activation, pass: &Pass) -> Var {
+        let (up, down) = (self.up.weight.weight(), self.down.weight.weight());
+        let biases = [&self.up, &self.down].map(|layer| layer.bias.as_ref().map(Param::var));
+        if pass.key(self.dropout, self.site).is_some() {
+            let hidden = ops::linear::linear_activation(x, up, biases[0].as_ref(), f); // (…, F)
+            return self.down.forward(&pass.dropout(hidden, self.dropout, self.site));
+        }
+        let biases = match &biases {
+            [Some(up), Some(down)] => Some([up, down]),
+            _ => None,
+        };
+        ops::feed_forward::feed_forward(x, up, f, down, biases)
+    }
+
+    fn gated(&self, x: &Var, f: Activation, pass: &Pass) -> Var {
+        let hidden = ops::gated::gated(&self.up.forward(x), f); // (…, F)
         self.down.forward(&pass.dropout(hidden, self.dropout, self.site))
-    }
-
-    fn activated(&self, x: &Var, activation: Activation) -> Var {
-        let bias = self.up.bias.as_ref().map(Param::var);
-        ops::linear::linear_activation(x, self.up.weight.weight(), bias.as_ref(), activation)
-    }
-
-    fn gated(&self, x: &Var, activation: Activation) -> Var {
-        ops::gated::gated(&self.up.forward(x), activation)
     }
 
     /// Its parameters.

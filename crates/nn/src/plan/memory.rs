@@ -201,7 +201,11 @@ impl Model {
     /// (B, T, C) through the feed-forward layer, as `layers::FeedForward::forward`.
     fn feed(&self, x: &Value, weights: &BlockWeights) -> Value {
         let (c, stage) = (&self.config, &self.stage);
-        let wide = self.rows * c.feed_forward_width();
+        let (wide, len) = (self.rows * c.feed_forward_width(), self.rows * c.width);
+        if !c.feed_forward.kind.is_gated() && c.dropout.feed_forward == 0.0 {
+            let out = stage.feed_forward(x, (&weights.up, &weights.down), wide, len);
+            return self.branch(out);
+        }
         let hidden = if c.feed_forward.kind.is_gated() {
             let both = stage.product(x, &weights.up, 2 * wide);
             stage.gated(&both, wide)
@@ -209,7 +213,7 @@ impl Model {
             stage.activated_product(x, &weights.up, wide)
         };
         let hidden = if c.dropout.feed_forward > 0.0 { stage.in_place(hidden) } else { hidden };
-        let out = stage.product(&hidden, &weights.down, self.rows * c.width);
+        let out = stage.product(&hidden, &weights.down, len);
         self.branch(out)
     }
 

@@ -280,6 +280,35 @@ impl Stage {
         out
     }
 
+    /// `f(x·Uᵀ + b)·Dᵀ + c`, `len` numbers by way of `wide`, which are kept before f alone.
+    pub(super) fn feed_forward(
+        &self,
+        x: &Value,
+        (up, down): (&Weight, &Weight),
+        wide: usize,
+        len: usize,
+    ) -> Value {
+        let _hidden = self.value(wide);
+        let pre = self.recording.get().then(|| self.value(wide));
+        let out = self.value(len);
+        let saved = self.save(x);
+        let saved_pre = pre.as_ref().map(|pre| self.save(pre));
+        drop(pre);
+        let (dx, dout, x_len) = (x.gradient.clone(), out.gradient.clone(), x.len);
+        let (up, down) = (WeightSlots::of(up), WeightSlots::of(down));
+        self.record(move |stage| {
+            let dout = dout.take();
+            let hidden = stage.widen(wide);
+            let _dpre = stage.value(wide);
+            stage.write_weight(&down);
+            drop((hidden, saved_pre, dout));
+            stage.write(&dx, x_len);
+            stage.write_weight(&up);
+            drop(saved);
+        });
+        out
+    }
+
     /// `f(gate)·up`, `len` numbers of twice as many.
     pub(super) fn gated(&self, x: &Value, len: usize) -> Value {
         let out = self.value(len);

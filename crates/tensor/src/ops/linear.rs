@@ -67,7 +67,7 @@ fn forward(x: &Var, weight: &Weight, bias: Option<&Var>, f: Option<Activation>) 
             bias: bias.map(|b| b.value().data()),
             activation: f,
             activated,
-            residual: None,
+            ..Epilogue::default()
         },
     );
     Var::from_op(out, &inputs, || LinearBackward {
@@ -108,7 +108,8 @@ impl Backward for LinearBackward {
     }
 }
 
-fn reference(inputs: &[Array]) -> Array {
+/// In f64; `inputs` are x, W and perhaps b.
+pub(super) fn reference(inputs: &[Array]) -> Array {
     let (x, w) = (&inputs[0], &inputs[1]);
     let wide = w.shape.rows();
     Array::build(x.shape.with_width(wide), |i| {

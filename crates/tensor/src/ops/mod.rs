@@ -32,6 +32,7 @@ ops! {
     cross_entropy,
     dropout,
     embedding,
+    feed_forward,
     gated,
     head_cross_entropy,
     layer_norm,

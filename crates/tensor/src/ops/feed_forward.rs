@@ -1,0 +1,259 @@
+//! `out = f(x·Uᵀ + b)·Dᵀ + c`: up to F, an activation, and down again, (…, C) → (…, C′). U is
+//! (F, C), D is (C′, F).
+//!
+//! With `pre = x·Uᵀ + b` and `hidden = f(pre)`,
+//! 1. `dpre = (dout·D) · f′(pre)`, and `hidden = f(pre)` once more
+//! 2. `dD = doutᵀ·hidden`
+//! 3. `dc = Σ dout` over the rows
+//! 4. `dx = dpre·U`
+//! 5. `dU = dpreᵀ·x`
+//! 6. `db = Σ dpre` over the rows
+//!
+//! The same as two linear layers, in fewer bytes: `hidden` is as large as `pre` and only a
+//! function away, so `pre` alone is kept. In 1 both f and f′ are computed while a row of `dout·D`
+//! is in cache, and `hidden` takes the place of `pre`.
+//!
+//! Saves handles to `U` and `D`, `x`, and `pre` (both in the storage of the moment).
+
+use super::{activations, linear};
+use crate::gradcheck::{Case, Tolerance};
+use crate::graph::{Backward, Gradients, Var, is_recording};
+use crate::half::{Saved, Weight};
+use crate::reference::Array;
+use crate::tensor::Tensor;
+use hearken_kernels::activation::Activation;
+use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
+use hearken_kernels::{Write, elementwise};
+
+/// `f(x·Uᵀ + b)·Dᵀ + c`; the weights are [`Var`]s or 16-bit [`Weight`]s, the biases `[b, c]`.
+pub fn feed_forward(
+    x: &Var,
+    up: impl Into<Weight>,
+    f: Activation,
+    down: impl Into<Weight>,
+    biases: Option<[&Var; 2]>,
+) -> Var {
+    let (up, down) = (up.into(), down.into());
+    let (shape, up_shape, down_shape) = (x.shape(), up.shape(), down.shape());
+    assert!(
+        up_shape.rank() == 2 && shape.rank() > 0 && shape.width() == up_shape.width(),
+        "a weight of shape {up_shape} does not fit an input of shape {shape}"
+    );
+    assert!(
+        down_shape.rank() == 2 && down_shape.width() == up_shape.rows(),
+        "a weight of shape {down_shape} does not follow one of shape {up_shape}"
+    );
+    let (rows, wide, out_width) = (shape.rows(), up_shape.rows(), down_shape.rows());
+    if let Some([b, c]) = biases {
+        assert_eq!(b.shape().dims(), [wide], "the bias of a {up_shape} weight");
+        assert_eq!(c.shape().dims(), [out_width], "the bias of a {down_shape} weight");
+    }
+    let mut inputs = vec![x, up.master(), down.master()];
+    inputs.extend(biases.into_iter().flatten());
+    let differentiates = is_recording() && inputs.iter().any(|input| input.wants_gradient());
+
+    let mut hidden = Tensor::unset(shape.with_width(wide)); // (…, F)
+    let mut pre = differentiates.then(|| Tensor::unset(hidden.shape()));
+    let (product, activated) = match &mut pre {
+        Some(pre) => (pre.data_mut(), Some(hidden.data_mut())),
+        None => (hidden.data_mut(), None),
+    };
+    let x_matrix = Matrix::new(x.value().data(), rows, shape.width());
+    let bias = biases.map(|[b, _]| b.value().data());
+    let epilogue = Epilogue { bias, activation: Some(f), activated, ..Epilogue::default() };
+    gemm(x_matrix, up.stored().matrix().transposed(), product, wide, Write::Set, epilogue);
+
+    let mut out = Tensor::unset(shape.with_width(out_width)); // (…, C′)
+    let hidden = Matrix::new(hidden.data(), rows, wide);
+    let bias = biases.map(|[_, c]| c.value().data());
+    let epilogue = Epilogue { bias, ..Epilogue::default() };
+    let down_matrix = down.stored().matrix().transposed();
+    gemm(hidden, down_matrix, out.data_mut(), out_width, Write::Set, epilogue);
+
+    Var::from_op(out, &inputs, || FeedForwardBackward {
+        x: Saved::new(x.value()),
+        pre: pre.map(Saved::once).expect("kept when an input wants a gradient"),
+        f,
+        up: up.stored().clone(),
+        down: down.stored().clone(),
+    })
+}
+
+struct FeedForwardBackward {
+    x: Saved,
+    pre: Saved,
+    f: Activation,
+    up: Saved,
+    down: Saved,
+}
+
+impl Backward for FeedForwardBackward {
+    fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>) {
+        let Self { x, pre, f, up, down } = *self;
+        let (narrow, wide) = (up.shape().width(), up.shape().rows()); // C, F
+        let dout_matrix = Matrix::new(dout.data(), dout.shape().rows(), dout.shape().width());
+
+        let mut hidden = pre.into_value(); // pre, until the product is done
+        let mut dpre = Tensor::unset(hidden.shape()); // (…, F)
+        let epilogue = Epilogue { slope_of: Some((f, hidden.data_mut())), ..Epilogue::default() };
+        gemm(dout_matrix, down.matrix(), dpre.data_mut(), wide, Write::Set, epilogue); // 1
+
+        gradients.write(2, |dd, write| {
+            let hidden = Matrix::new(hidden.data(), hidden.shape().rows(), wide);
+            gemm(dout_matrix.transposed(), hidden, dd, wide, write, Epilogue::default()); // 2
+        });
+        gradients.write(4, |dc, write| elementwise::column_sums(dout.data(), dc, write)); // 3
+        drop((hidden, dout));
+
+        let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), wide);
+        gradients.write(0, |dx, write| {
+            gemm(dpre_matrix, up.matrix(), dx, narrow, write, Epilogue::default()); // 4
+        });
+        gradients.write(1, |du, write| {
+            let dpre = dpre_matrix.transposed();
+            gemm(dpre, x.matrix(), du, narrow, write, Epilogue::default()); // 5
+        });
+        gradients.write(3, |db, write| elementwise::column_sums(dpre.data(), db, write)); // 6
+    }
+}
+
+fn reference(f: Activation, inputs: &[Array]) -> Array {
+    let [x, up, down, biases @ ..] = inputs else { unreachable!("a case has three inputs or five") };
+    let with = |x: &Array, weight: &Array, bias: Option<&Array>| {
+        let inputs: Vec<Array> = [Some(x), Some(weight), bias].into_iter().flatten().cloned().collect();
+        linear::reference(&inputs)
+    };
+    let hidden = with(x, up, biases.first()).map(|x| activations::reference(f, x));
+    with(&hidden, down, biases.get(1))
+}
+
+/// The cases that prove it.
+pub fn cases() -> Vec<Case> {
+    let tolerance = Tolerance {
+        forward: 3e-6,
+        backward: 3e-6,
+        reason: "two dot products of up to 96 terms of both signs, one after the other, and the activation between them",
+    };
+    let case = |f: Activation, name, x: &[usize], wide: usize, torch: &'static str| {
+        let narrow = *x.last().expect("a case has dimensions");
+        let forward = move |v: &[Var]| {
+            let biases = (v.len() == 5).then(|| [&v[3], &v[4]]);
+            feed_forward(&v[0], &v[1], f, &v[2], biases)
+        };
+        let reference = move |a: &[Array]| reference(f, a);
+        let case = Case::new("feed_forward", name, tolerance, forward, reference)
+            .normal("x", x)
+            .normal("u", [wide, narrow])
+            .normal("d", [narrow + 1, wide])
+            .torch(torch);
+        let bias = torch.contains(", c)");
+        if bias { case.normal("b", [wide]).normal("c", [narrow + 1]) } else { case }
+    };
+    let tanh = "F.linear(F.gelu(F.linear(x, u, b), approximate='tanh'), d, c)";
+    let plain_tanh = "F.linear(F.gelu(F.linear(x, u), approximate='tanh'), d)";
+    let gelu = "F.linear(F.gelu(F.linear(x, u, b)), d, c)";
+    let silu = "F.linear(F.silu(F.linear(x, u)), d)";
+    let relu = "F.linear(F.relu(F.linear(x, u, b)), d, c)";
+    let squared = "F.linear(F.relu(F.linear(x, u, b))**2, d, c)";
+    vec![
+        case(Activation::GeluTanh, "gelu_tanh", &[2, 3, 9], 20, tanh),
+        case(Activation::GeluTanh, "one_row", &[1, 5], 17, plain_tanh),
+        case(Activation::Gelu, "gelu", &[5, 4], 35, gelu),
+        case(Activation::Silu, "silu", &[7, 16], 33, silu),
+        case(Activation::Relu, "relu", &[5, 4], 7, relu),
+        case(Activation::SquaredRelu, "squared_relu", &[5, 4], 7, squared),
+        // 130 · 48 · 96 multiply-adds: enough for the threads to share.
+        case(Activation::GeluTanh, "shared", &[130, 48], 96, tanh),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::half::{HalfTensor, Storage, with_storage};
+    use crate::rng::Rng;
+
+    fn inputs() -> [Var; 5] {
+        let normal = |seed, shape: &[usize]| Var::leaf(Rng::new(seed).normal(shape, 1.0));
+        [
+            normal(1, &[9, 20]),
+            normal(2, &[35, 20]),
+            normal(3, &[20, 35]),
+            normal(4, &[35]),
+            normal(5, &[20]),
+        ]
+    }
+
+    #[test]
+    fn is_proven() {
+        crate::gradcheck::assert_all(&cases());
+    }
+
+    #[test]
+    fn has_the_bits_of_two_linear_layers() {
+        for f in Activation::ALL {
+            let run = |fused: bool| {
+                let v = inputs();
+                let [x, u, d, b, c] = &v;
+                let out = if fused {
+                    feed_forward(x, u, f, d, Some([b, c]))
+                } else {
+                    linear::linear(&linear::linear_activation(x, u, Some(b), f), d, Some(c))
+                };
+                out.backward_with(Rng::new(6).normal([9, 20], 1.0));
+                let gradients = v.map(|x| x.gradient().unwrap().data().to_vec());
+                (out.value().data().to_vec(), gradients)
+            };
+            assert_eq!(run(true), run(false), "{f:?}");
+        }
+    }
+
+    #[test]
+    fn sixteen_bit_storage_changes_results_by_its_rounding_only() {
+        let run = |storage| {
+            let v = inputs();
+            let weight = |w: &Var| match storage {
+                Storage::F32 => Weight::from(w),
+                _ => Weight::rounded(HalfTensor::new(w.value(), storage), w.clone()),
+            };
+            let (up, down) = (weight(&v[1]), weight(&v[2]));
+            let out = with_storage(storage, || {
+                feed_forward(&v[0], up, Activation::GeluTanh, down, Some([&v[3], &v[4]]))
+            });
+            out.backward_with(Rng::new(6).normal([9, 20], 1.0));
+            let gradients = v.map(|x| x.gradient().unwrap());
+            [vec![out.into_value()], gradients.to_vec()].concat()
+        };
+        let exact: Vec<_> = run(Storage::F32).iter().map(|t| Array::from(t).data).collect();
+        // Two products in a row, each with factors off by half of their last bit: within four
+        // times the rounding of one.
+        for (storage, bits) in [(Storage::Bf16, 8), (Storage::F16, 11)] {
+            let errors = run(storage)
+                .iter()
+                .zip(&exact)
+                .map(|(got, want)| crate::gradcheck::error(got.data(), want))
+                .collect::<Vec<_>>();
+            let bound = 2.0_f64.powi(2 - bits);
+            assert!(errors.iter().all(|&error| error < bound), "{storage:?}: {errors:?}");
+            assert!(errors[0] > 0.0, "nothing was rounded to {storage:?}");
+        }
+    }
+
+    #[test]
+    fn no_rows_give_no_rows_and_zero_gradients() {
+        let v = inputs();
+        let x = Var::leaf(Tensor::zeros([0, 20]));
+        let out = feed_forward(&x, &v[1], Activation::Silu, &v[2], None);
+        assert_eq!(out.shape().dims(), [0, 20]);
+        out.sum().backward();
+        assert!(v[1].gradient().unwrap().data().iter().all(|&x| x == 0.0));
+    }
+
+    #[test]
+    #[should_panic(expected = "a weight of shape (20, 35) does not follow one of shape (7, 20)")]
+    fn the_second_weight_must_follow_the_first() {
+        let [x, _, d, ..] = inputs();
+        let u = Var::leaf(Tensor::zeros([7, 20]));
+        let _ = feed_forward(&x, &u, Activation::Gelu, &d, None);
+    }
+}
