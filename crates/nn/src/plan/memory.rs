@@ -125,11 +125,10 @@ impl Model {
     fn new(c: &DecoderConfig, training: Training, stage: &Stage) -> Self {
         let copies = 1 + training.optimizer_states;
         let bias = |n: usize| if c.bias { n } else { 0 };
-        let weight = |wide: usize, narrow: usize, bias: usize, multiplied: bool| {
-            stage.weight(wide * narrow, bias, copies, multiplied)
-        };
+        let weight =
+            |wide: usize, narrow: usize, bias: usize| stage.weight(wide * narrow, bias, copies);
         let layer = c.norm.kind == NormKind::Layer;
-        let norm = || weight(1, c.width, if layer { bias(c.width) } else { 0 }, false);
+        let norm = || weight(1, c.width, if layer { bias(c.width) } else { 0 });
         let head = c.head_width();
         let (packed, mixed) = ((c.heads + 2 * c.kv_heads()) * head, c.heads * head);
         let wide = c.feed_forward_width();
@@ -141,37 +140,35 @@ impl Model {
         let (position, sinusoids, beside) = match &c.position {
             PositionConfig::Learned { combine } => {
                 let (width, beside) = beside(combine);
-                (Some(weight(c.context, width, 0, false)), None, beside)
+                (Some(weight(c.context, width, 0)), None, beside)
             }
             PositionConfig::Sinusoidal { combine } => {
                 let (width, beside) = beside(combine);
                 (None, Some(stage.value(c.context * width)), beside)
             }
-            PositionConfig::T5 { buckets, .. } => {
-                (Some(weight(*buckets, c.heads, 0, false)), None, 0)
-            }
+            PositionConfig::T5 { buckets, .. } => (Some(weight(*buckets, c.heads, 0)), None, 0),
             PositionConfig::Relative { max_distance } => {
-                (Some(weight(2 * max_distance + 1, c.heads, 0, false)), None, 0)
+                (Some(weight(2 * max_distance + 1, c.heads, 0)), None, 0)
             }
             _ => (None, None, 0),
         };
         let block = |_| BlockWeights {
             norm1: norm(),
-            qkv: weight(packed, c.width, bias(packed), true),
-            out: weight(c.width, mixed, bias(c.width), true),
+            qkv: weight(packed, c.width, bias(packed)),
+            out: weight(c.width, mixed, bias(c.width)),
             norm2: norm(),
-            up: weight(up, c.width, bias(up), true),
-            down: weight(c.width, wide, bias(c.width), true),
+            up: weight(up, c.width, bias(up)),
+            down: weight(c.width, wide, bias(c.width)),
         };
         Self {
             stage: stage.clone(),
             rows: training.batch * training.tokens,
             sums: training.batch * c.heads * training.tokens,
-            embedding: weight(c.vocabulary, c.width - beside, 0, c.tied),
+            embedding: weight(c.vocabulary, c.width - beside, 0),
             position,
             blocks: (0..c.layers).map(block).collect(),
             norm: (c.norm.placement == Placement::Pre).then(norm),
-            head: (!c.tied).then(|| weight(c.vocabulary, c.width, 0, true)),
+            head: (!c.tied).then(|| weight(c.vocabulary, c.width, 0)),
             _sinusoids: sinusoids,
             config: c.clone(),
         }

@@ -4,50 +4,68 @@
 //! memory back, and an operation pushes what its backward does onto a tape, so that each reads
 //! like the operation it stands for in `hearken_tensor::ops`.
 
-use hearken_tensor::pool;
+use hearken_kernels::memory::spans::Spans;
+use hearken_kernels::memory::{HUGE_PAGE, SMALLEST_PIECE};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The pool as sizes alone.
 #[derive(Default)]
 struct Ledger {
-    /// (bytes of a number, length) → (buffers in use, the most ever)
-    classes: BTreeMap<(usize, usize), (u64, u64)>,
-    in_use: u64,
-    peak: u64,
+    spans: Spans,
+    /// Bytes of buffers that are too small for the arena.
+    small: usize,
+    in_use: usize,
+    peak: usize,
+}
+
+impl Ledger {
+    /// As `Pooled::take`; an address if the arena gives one.
+    fn take(&mut self, bytes: usize) -> Option<usize> {
+        self.in_use += bytes;
+        self.peak = self.peak.max(self.in_use);
+        if bytes < SMALLEST_PIECE {
+            self.small += bytes;
+            return None;
+        }
+        if let Some(start) = self.spans.take(bytes) {
+            return Some(start);
+        }
+        // Chunks of an endless space, a huge page apart.
+        let (start, size) = (self.spans.end(), Spans::chunk_for(bytes, HUGE_PAGE));
+        self.spans.add_chunk(start + HUGE_PAGE..start + HUGE_PAGE + size);
+        self.spans.take(bytes)
+    }
+
+    fn give(&mut self, start: Option<usize>, bytes: usize) {
+        self.in_use -= bytes;
+        match start {
+            Some(start) => self.spans.give(start, bytes),
+            None => self.small -= bytes,
+        }
+    }
 }
 
 /// A buffer on loan.
 struct Loan {
     ledger: Rc<RefCell<Ledger>>,
+    start: Option<usize>,
     bytes: usize,
-    class: usize,
 }
 
 type Handle = Rc<Loan>;
 
 impl Loan {
-    fn new(ledger: &Rc<RefCell<Ledger>>, bytes: usize, len: usize) -> Handle {
-        let class = pool::size_class(len);
-        let mut books = ledger.borrow_mut();
-        let (now, most) = books.classes.entry((bytes, class)).or_default();
-        *now += 1;
-        *most = (*most).max(*now);
-        books.in_use += (bytes * class) as u64;
-        books.peak = books.peak.max(books.in_use);
-        drop(books);
-        Rc::new(Self { ledger: ledger.clone(), bytes, class })
+    fn new(ledger: &Rc<RefCell<Ledger>>, bytes_each: usize, len: usize) -> Handle {
+        let bytes = bytes_each * len;
+        let start = ledger.borrow_mut().take(bytes);
+        Rc::new(Self { ledger: ledger.clone(), start, bytes })
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let mut books = self.ledger.borrow_mut();
-        if let Some((now, _)) = books.classes.get_mut(&(self.bytes, self.class)) {
-            *now -= 1;
-        }
-        books.in_use -= (self.bytes * self.class) as u64;
+        self.ledger.borrow_mut().give(self.start, self.bytes);
     }
 }
 
@@ -68,6 +86,8 @@ pub(super) struct Weight {
     bias: usize,
     gradient: Slot,
     bias_gradient: Slot,
+    /// In 16 bits, from its first product on.
+    rounded: Slot,
     _kept: Vec<Handle>,
 }
 
@@ -96,13 +116,13 @@ impl Stage {
 
     /// The most that was in use at any one time.
     pub(super) fn peak(&self) -> u64 {
-        self.ledger.borrow().peak
+        self.ledger.borrow().peak as u64
     }
 
-    /// The most that each class ever had, together.
+    /// All memory that tensors were ever on, and what few are small.
     pub(super) fn reserved(&self) -> u64 {
         let books = self.ledger.borrow();
-        books.classes.iter().map(|((bytes, class), (_, most))| most * (bytes * class) as u64).sum()
+        (books.spans.touched() + books.small) as u64
     }
 
     fn take(&self, len: usize) -> Handle {
@@ -114,23 +134,20 @@ impl Stage {
         Value { tensor: self.take(len), len, gradient: Slot::default() }
     }
 
-    /// A parameter of `len` numbers and a bias, each in so many copies; one that is `multiplied`
-    /// is read in 16 bits where that is the storage.
-    pub(super) fn weight(
-        &self,
-        len: usize,
-        bias: usize,
-        copies: usize,
-        multiplied: bool,
-    ) -> Weight {
+    /// A parameter of `len` numbers and a bias, each in so many copies.
+    pub(super) fn weight(&self, len: usize, bias: usize, copies: usize) -> Weight {
         let lens = [len, bias].into_iter().filter(|len| *len > 0);
-        let mut kept: Vec<Handle> =
+        let kept: Vec<Handle> =
             lens.flat_map(|len| (0..copies).map(move |_| len)).map(|len| self.take(len)).collect();
-        if self.half && multiplied {
-            kept.push(Loan::new(&self.ledger, 2, len));
+        let [gradient, bias_gradient, rounded] = [(); 3].map(|()| Slot::default());
+        Weight { len, bias, gradient, bias_gradient, rounded, _kept: kept }
+    }
+
+    /// A product reads a weight: in 16 bits where that is the storage.
+    fn read(&self, weight: &Weight) {
+        if self.half && weight.rounded.borrow().is_none() {
+            *weight.rounded.borrow_mut() = Some(Loan::new(&self.ledger, 2, weight.len));
         }
-        let (gradient, bias_gradient) = (Slot::default(), Slot::default());
-        Weight { len, bias, gradient, bias_gradient, _kept: kept }
     }
 
     /// Keeps a value for backward: another handle, or a copy of half the size.
@@ -259,6 +276,7 @@ impl Stage {
     }
 
     fn general_product(&self, x: &Value, weight: &Weight, len: usize, activated: bool) -> Value {
+        self.read(weight);
         let out = self.value(len);
         let before = (activated && self.recording.get()).then(|| self.value(len));
         let saved = self.save(x);
@@ -288,20 +306,23 @@ impl Stage {
         wide: usize,
         len: usize,
     ) -> Value {
+        self.read(up);
+        self.read(down);
         let _hidden = self.value(wide);
         let pre = self.recording.get().then(|| self.value(wide));
         let out = self.value(len);
         let saved = self.save(x);
-        let saved_pre = pre.as_ref().map(|pre| self.save(pre));
+        let saved_pre = pre.as_ref().and_then(|pre| self.save(pre));
         drop(pre);
         let (dx, dout, x_len) = (x.gradient.clone(), out.gradient.clone(), x.len);
         let (up, down) = (WeightSlots::of(up), WeightSlots::of(down));
         self.record(move |stage| {
             let dout = dout.take();
-            let hidden = stage.widen(wide);
+            let hidden = if stage.half { stage.widen(wide) } else { saved_pre.clone() };
+            drop(saved_pre);
             let _dpre = stage.value(wide);
             stage.write_weight(&down);
-            drop((hidden, saved_pre, dout));
+            drop((hidden, dout));
             stage.write(&dx, x_len);
             stage.write_weight(&up);
             drop(saved);
@@ -356,6 +377,7 @@ impl Stage {
     /// The head and its loss: gradients of the rows and of the weight are made at once, with a
     /// chunk of logits beside them.
     pub(super) fn head(&self, x: &Value, weight: &Weight, rows: usize, chunk: usize) {
+        self.read(weight);
         let _losses = self.take(rows);
         let dx = self.take(x.len);
         let dweight = self.take(weight.len);

@@ -174,13 +174,14 @@ mod tests {
     use crate::rng::Rng;
 
     fn inputs() -> [Var; 5] {
-        let normal = |seed, shape: &[usize]| Var::leaf(Rng::new(seed).normal(shape, 1.0));
+        // Weights of 1/√width, so that sums have the size of their terms.
+        let normal = |seed, shape: &[usize], size| Var::leaf(Rng::new(seed).normal(shape, size));
         [
-            normal(1, &[9, 20]),
-            normal(2, &[35, 20]),
-            normal(3, &[20, 35]),
-            normal(4, &[35]),
-            normal(5, &[20]),
+            normal(1, &[9, 20], 1.0),
+            normal(2, &[35, 20], 0.22),
+            normal(3, &[20, 35], 0.17),
+            normal(4, &[35], 1.0),
+            normal(5, &[20], 1.0),
         ]
     }
 

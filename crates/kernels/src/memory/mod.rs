@@ -3,6 +3,10 @@
 //! A 64-byte vector load that straddles two cache lines costs two, so buffers start on a
 //! 64-byte boundary; large ones start on a 2 MiB boundary, where the kernel of the operating
 //! system can back them with huge pages and a fresh buffer costs one page fault instead of 512.
+//! Buffers that come and go, as those of tensors, are cut from larger pieces: see [`arena`].
+
+pub mod arena;
+pub mod spans;
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -11,7 +15,9 @@ use std::ptr::NonNull;
 /// Bytes in a cache line, and the alignment of small buffers.
 const CACHE_LINE: usize = 64;
 /// Bytes in a huge page, and the alignment of buffers at least that large.
-const HUGE_PAGE: usize = 2 << 20;
+pub const HUGE_PAGE: usize = 2 << 20;
+/// Bytes from which on a buffer of the arena is cut from it: a page.
+pub const SMALLEST_PIECE: usize = 4096;
 
 /// Element types for which every bit pattern, all zeros included, is a value.
 pub trait Element: Copy + Send + Sync + 'static + private::Sealed {}
@@ -23,10 +29,12 @@ mod private {
     impl Sealed for u16 {}
 }
 
-/// A fixed number of elements on an aligned allocation, zeroed when made.
+/// A fixed number of elements on aligned memory.
 pub struct Buffer<E: Element = f32> {
     start: NonNull<E>,
     len: usize,
+    /// Is the memory part of the arena?
+    pooled: bool,
 }
 
 // SAFETY: a Buffer owns its memory alone, as a Vec does, and E is Send.
@@ -44,7 +52,7 @@ impl<E: Element> Buffer<E> {
     /// `len` zeros.
     pub fn zeroed(len: usize) -> Self {
         if len == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Self { start: NonNull::dangling(), len, pooled: false };
         }
         let layout = Self::layout(len);
         // SAFETY: the layout is not of size zero, since len > 0 and E is not zero-sized.
@@ -55,7 +63,16 @@ impl<E: Element> Buffer<E> {
         }
         // SAFETY: just allocated with this size; zero bits are zero in every element type.
         unsafe { memory.write_bytes(0, layout.size()) };
-        Self { start, len }
+        Self { start, len, pooled: false }
+    }
+
+    /// `len` elements of arbitrary content, from the [`arena`] unless they are few.
+    pub fn pooled(len: usize) -> Self {
+        let bytes = Self::layout(len).size();
+        if bytes < SMALLEST_PIECE {
+            return Self::zeroed(len);
+        }
+        Self { start: arena::take(bytes).cast(), len, pooled: true }
     }
 }
 
@@ -78,7 +95,9 @@ fn ask_for_huge_pages(memory: *mut u8, bytes: usize) {
 
 impl<E: Element> Drop for Buffer<E> {
     fn drop(&mut self) {
-        if self.len > 0 {
+        if self.pooled {
+            arena::give(self.start.cast(), Self::layout(self.len).size());
+        } else if self.len > 0 {
             // SAFETY: allocated in `zeroed` with this same layout, and freed once, here.
             unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
         }
@@ -89,7 +108,8 @@ impl<E: Element> Deref for Buffer<E> {
     type Target = [E];
     fn deref(&self) -> &[E] {
         // SAFETY: `start` is aligned and valid for `len` initialised elements (or dangling with
-        // len = 0) for as long as self lives, and &self keeps writers away.
+        // len = 0) for as long as self lives, be it this buffer's own allocation or a part of
+        // the arena that is its alone; and &self keeps writers away.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -123,5 +143,25 @@ mod tests {
                 buffer[len - 1] = 1.0;
             }
         }
+    }
+
+    #[test]
+    fn pooled_buffers_are_aligned_and_apart() {
+        let lens = [0, 1, 1023, 1024, 1025, 100_000, (1 << 19) + 1, 40 << 20];
+        let mut buffers: Vec<Buffer<f32>> = lens.map(Buffer::pooled).into();
+        let mut halves: Vec<Buffer<u16>> = lens.map(Buffer::pooled).into();
+        for (i, (buffer, half)) in buffers.iter_mut().zip(&mut halves).enumerate() {
+            assert_eq!((buffer.len(), half.len()), (lens[i], lens[i]));
+            assert!(lens[i] == 0 || buffer.as_ptr() as usize % CACHE_LINE == 0);
+            buffer.fill(i as f32);
+            half.fill(i as u16);
+        }
+        for (i, (buffer, half)) in buffers.iter().zip(&halves).enumerate() {
+            assert!(buffer.iter().all(|&x| x == i as f32) && half.iter().all(|&x| x == i as u16));
+        }
+        let first = buffers[5].as_ptr();
+        drop(buffers.remove(5));
+        // Other tests may take from the arena meanwhile, but nothing of this size.
+        assert_eq!(Buffer::<f32>::pooled(100_000).as_ptr(), first);
     }
 }

@@ -1,0 +1,92 @@
+//! The memory that tensors are cut from: chunks of addresses from the system, with [`Spans`] to
+//! say which part is whose.
+//!
+//! Compared with `malloc`, memory stays with the process until [`release`], so that a training
+//! step causes no page faults; and a chunk lies on huge pages, however small the tensors on it
+//! are. Where pages are virtual twice over, as on most rented machines, looking one up is dear.
+
+use super::spans::Spans;
+use super::{CACHE_LINE, HUGE_PAGE, ask_for_huge_pages};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+struct Arena {
+    spans: Spans,
+    /// Where the part of a chunk that starts on a huge page is → the whole of it.
+    chunks: BTreeMap<usize, Chunk>,
+}
+
+struct Chunk {
+    memory: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a Chunk owns its memory, and is only used to give it back.
+unsafe impl Send for Chunk {}
+
+static ARENA: Mutex<Arena> = Mutex::new(Arena { spans: Spans::new(), chunks: BTreeMap::new() });
+
+fn arena() -> MutexGuard<'static, Arena> {
+    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// So many bytes of initialised memory of arbitrary content, on a cache line. They are the
+/// caller's alone until [`give`].
+pub(super) fn take(bytes: usize) -> NonNull<u8> {
+    let mut arena = arena();
+    let start = arena.spans.take(bytes).or_else(|| {
+        arena.grow(bytes);
+        arena.spans.take(bytes)
+    });
+    let start = start.expect("a chunk was added that is large enough");
+    let (&base, chunk) = arena.chunks.range(..=start).next_back().expect("a span is in a chunk");
+    let into = base - chunk.memory.addr().get() + (start - base);
+    // SAFETY: `base` is in the chunk's allocation, and `start` in the span that begins there and
+    // ends with it, as `grow` has entered it.
+    unsafe { chunk.memory.add(into) }
+}
+
+/// Gives back what [`take`] gave for `bytes`.
+pub(super) fn give(start: NonNull<u8>, bytes: usize) {
+    arena().spans.give(start.addr().get(), bytes);
+}
+
+/// Bytes of memory that stand behind tensors, and how many of these are free.
+pub fn usage() -> (usize, usize) {
+    let arena = arena();
+    (arena.spans.touched(), arena.spans.kept())
+}
+
+/// Gives chunks on which nothing is in use back to the system.
+pub fn release() {
+    let mut arena = arena();
+    for range in arena.spans.remove_free_chunks() {
+        if let Some(chunk) = arena.chunks.remove(&range.start) {
+            // SAFETY: allocated in `grow` with this layout and freed once, since it is off the
+            // list; nothing on it is in use.
+            unsafe { dealloc(chunk.memory.as_ptr(), chunk.layout) };
+        }
+    }
+}
+
+impl Arena {
+    fn grow(&mut self, bytes: usize) {
+        let size = Spans::chunk_for(bytes, HUGE_PAGE);
+        // A huge page more, so that the chunk can start on one. Aligned memory would not do: the
+        // system's allocator writes its zeros, where untouched pages are zero by themselves.
+        let layout = Layout::from_size_align(size + HUGE_PAGE, CACHE_LINE.min(16))
+            .expect("buffer size overflows");
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let skipped = memory.align_offset(HUGE_PAGE);
+        // SAFETY: less than a huge page, by which the allocation is longer than `size`.
+        let start = unsafe { memory.add(skipped) };
+        ask_for_huge_pages(start.as_ptr(), size);
+        let base = start.addr().get();
+        self.spans.add_chunk(base..base + size);
+        self.chunks.insert(base, Chunk { memory, layout });
+    }
+}
