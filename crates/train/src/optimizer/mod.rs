@@ -23,6 +23,7 @@ pub use config::{Beta2Warmup, DecayRule, MuonAdjust, OptimizerConfig, Role};
 pub use muon::orthogonalize;
 
 use hearken_kernels::optimizer::{self as kernels, Decay};
+use hearken_kernels::threads;
 use hearken_tensor::{Param, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -85,9 +86,18 @@ impl Optimizer {
     /// Changes every parameter that has a gradient, which is multiplied by `factor` as it is read.
     pub fn step(&mut self, lr: f64, factor: f32) {
         let adam = self.begin(lr);
-        for slot in &mut self.slots {
-            slot.step(&self.config, lr, factor, adam);
-        }
+        let (slots, config) = (&mut self.slots, &self.config);
+        // Threads share out whole parameters, each of which is then stepped by one of them, if
+        // none is so large that the others would wait for it; else they share out each parameter.
+        let sizes = || slots.iter().map(|slot| slot.parameter.shape().len());
+        let per_task = if sizes().max().unwrap_or(0) * threads::count() <= sizes().sum() {
+            1
+        } else {
+            slots.len()
+        };
+        threads::for_row_chunks(slots.len(), per_task, [(slots, 1)], |_, [slots]| {
+            slots.iter_mut().for_each(|slot| slot.step(config, lr, factor, adam));
+        });
     }
 
     /// As [`Optimizer::step`]; `seen` is shown every parameter with what it was before. Needs

@@ -10,9 +10,8 @@
 //! about 0.7 and 1.2 rather than at 1. XXᵀ is the smaller of the two Gram matrices if the
 //! matrix is not higher than wide; otherwise it is transposed first.
 
-use hearken_kernels::Write;
-use hearken_kernels::elementwise::sum_of_squares;
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
+use hearken_kernels::{Write, elementwise};
 use hearken_tensor::Tensor;
 
 /// a, b, c
@@ -26,17 +25,17 @@ pub fn orthogonalize(g: &mut [f32], rows: usize, columns: usize, iterations: usi
     if g.is_empty() {
         return;
     }
-    let norm = sum_of_squares(g).sqrt() + SMALLEST_NORM;
+    let norm = elementwise::sum_of_squares(g).sqrt() + SMALLEST_NORM;
     let scale = (1.0 / norm) as f32;
     // (m, n) with m ≤ n
     let (m, n) = (rows.min(columns), rows.max(columns));
     let mut x = Tensor::unset([m, n]);
     if rows <= columns {
-        x.data_mut().iter_mut().zip(&*g).for_each(|(x, g)| *x = g * scale);
+        x.data_mut().copy_from_slice(g);
     } else {
         transpose(g, rows, columns, x.data_mut());
-        x.data_mut().iter_mut().for_each(|x| *x *= scale);
     }
+    elementwise::scale(x.data_mut(), scale);
     let (a, b, c) = COEFFICIENTS;
     let mut gram = Tensor::unset([m, m]);
     let mut poly = Tensor::unset([m, m]);
@@ -46,9 +45,10 @@ pub fn orthogonalize(g: &mut [f32], rows: usize, columns: usize, iterations: usi
         product(matrix, matrix.transposed(), gram.data_mut(), m); // A = XXᵀ
         let square = Matrix::new(gram.data(), m, m);
         product(square, square, poly.data_mut(), m); // A²
-        poly.data_mut().iter_mut().zip(gram.data()).for_each(|(p, a)| *p = b * a + c * *p);
+        elementwise::scale(poly.data_mut(), c);
+        elementwise::axpy(poly.data_mut(), b, gram.data()); // bA + cA²
         product(Matrix::new(poly.data(), m, m), matrix, next.data_mut(), n); // (bA + cA²)X
-        next.data_mut().iter_mut().zip(x.data()).for_each(|(next, x)| *next += a * x);
+        elementwise::axpy(next.data_mut(), a, x.data());
         std::mem::swap(&mut x, &mut next);
     }
     if rows <= columns {
