@@ -8,6 +8,7 @@ use hearken::nn::{parse, presets};
 use hearken::train::TrainConfig;
 use hearken::train::schedule::usual_warmup;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Everything that decides what a run does.
@@ -82,6 +83,9 @@ pub(crate) enum WindowsKind {
     Shuffled,
 }
 
+/// Held-out stories are kept in memory, a kilobyte each.
+const MOST_STORIES: usize = 1_000_000;
+
 /// The text of a configuration: that of a preset, or of a file.
 pub(crate) fn preset_or_file(name: &str) -> Result<String, Failure> {
     if let Some(text) = presets::find(name) {
@@ -94,12 +98,17 @@ pub(crate) fn preset_or_file(name: &str) -> Result<String, Failure> {
         )));
     }
     std::fs::read_to_string(name).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return Failure::Input(format!(
+                "cannot read {name}: {error}\nhint: a configuration is text that you may read"
+            ));
+        }
         let names: Vec<&str> = presets::ALL.iter().map(|(name, _)| *name).collect();
         let hint = match parse::nearest(name, names.iter().copied()) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("the presets are {}", names.join(", ")),
         };
-        Failure::Input(format!("there is no preset or file '{name}': {error}\nhint: {hint}"))
+        Failure::Input(format!("there is no preset or file '{name}'\nhint: {hint}"))
     })
 }
 
@@ -129,6 +138,13 @@ impl RunConfig {
             return Err(Failure::Input(format!(
                 "data.validation is {}, expected a share from 0 up to 1\nhint: 0.1 is usual",
                 config.data.validation
+            )));
+        }
+        if config.data.stories > MOST_STORIES {
+            return Err(Failure::Input(format!(
+                "data.stories is {}, expected at most {MOST_STORIES}\nhint: 500 are usual, and 100 \
+                 times as many give one more digit",
+                config.data.stories
             )));
         }
         let file: toml::Table = parse::from_toml(text, name).map_err(input)?;
@@ -332,6 +348,9 @@ mod tests {
             ("model.width.x=1", "not a table"),
             ("train.steps=many", "many"),
             ("data.validation=2", "validation"),
+            ("data.stories=100000000000", "at most 1000000"),
+            ("train.schedule=cosine", "a table with its kind"),
+            ("train.steps=-1", "a whole number"),
         ] {
             let Err(Failure::Input(message)) = with(&[set]) else { panic!("{set} was taken") };
             assert!(message.contains(named) && message.contains("hint: "), "{message}");
