@@ -239,8 +239,9 @@ fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, 
     let train = &config.train;
     say!("{} parameters: {model}", thousands(plan.parameters() as f64));
     say!(
-        "{} steps of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
+        "{} step{} of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
         thousands(train.steps as f64),
+        if train.steps == 1 { "" } else { "s" },
         train.batch_size,
         data.batches.length(),
         data.name,
