@@ -200,6 +200,9 @@ fn hint_for(error: &std::io::Error) -> &'static str {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "\nhint: check the permissions, or choose another place"
         }
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            "\nhint: check the path; the directory must be there"
+        }
         _ => "",
     }
 }

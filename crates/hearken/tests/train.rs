@@ -235,6 +235,27 @@ fn a_short_run_warms_up_shortly_unless_told_otherwise() {
     }
 }
 
+#[test]
+fn a_run_cannot_be_resumed_to_fewer_steps_than_it_has() {
+    let here = Temporary::new("fewer");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let train = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
+    assert!(run(here.hearken().args(train)).status.success());
+    let config = || std::fs::read_to_string(here.0.join("run/config.toml")).unwrap();
+    let before = config();
+    let resume =
+        |steps: &str| run(here.hearken().args(["train", "--resume", "run", "--steps", steps]));
+    let output = resume("5");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("error: 12 steps are done already"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: to go on"), "{}", stderr(&output));
+    assert_eq!(config(), before);
+    assert!(resume("12").status.success(), "all are done, and that is no error");
+    assert!(resume("14").status.success());
+    assert_eq!(metrics(&here.0.join("run")).len(), 14);
+}
+
 /// As in `hearken train 2>&1 | head -1`: the run goes on, since its files are what matters.
 #[test]
 fn a_reader_who_leaves_early_does_not_end_the_run() {

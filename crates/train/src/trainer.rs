@@ -186,6 +186,12 @@ impl<'a> Trainer<'a> {
             None
         };
         let step = loaded.as_ref().map_or(0, |loaded| loaded.state.step);
+        if step > config.steps {
+            return Err(Error::config(
+                format!("{step} steps are done already, and train.steps is {}", config.steps),
+                format!("to go on, give --steps with more than {step}"),
+            ));
+        }
         run.write("config.toml", &config_text)?;
         let facts = record::Facts {
             title,
