@@ -96,6 +96,17 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
+    /// A vocabulary that no model could use.
+    #[error(
+        "a vocabulary of {asked} is too large, expected at most {most}\n\
+         hint: usual are 4096 to 131072; check for a slip in the number"
+    )]
+    VocabularyTooLarge {
+        /// What was asked for.
+        asked: usize,
+        /// The most that there can be.
+        most: usize,
+    },
     /// A character that a character tokenizer has no id for.
     #[error(
         "the character {character:?} (U+{code:04X}) at byte {offset} is not in the vocabulary\n\
@@ -188,6 +199,9 @@ fn hint_for(error: &std::io::Error) -> &'static str {
         ErrorKind::StorageFull => "\nhint: free some space, and give the same command again",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "\nhint: check the permissions, or choose another place"
+        }
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            "\nhint: check the path; the directory must be there"
         }
         _ => "",
     }

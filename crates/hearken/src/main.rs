@@ -2,6 +2,9 @@
 //!
 //! Exit codes: 0 all is well, 1 a check failed, 2 the input was wrong.
 
+// They panic when the reader has left. Results go through `writeln!`, the rest through `say!`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod commands;
 mod failure;
 mod machine;

@@ -6,8 +6,10 @@ use crate::failure::Failure;
 use hearken::nn::config::{ConfigError, DecoderConfig, ModelConfig};
 use hearken::nn::{parse, presets};
 use hearken::train::TrainConfig;
+use hearken::train::schedule::usual_warmup;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// Everything that decides what a run does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub(crate) struct RunConfig {
     pub(crate) data: DataConfig,
     #[serde(default)]
     pub(crate) train: TrainConfig,
+    /// Did the user choose how many steps the warm-up has, rather than a default or a preset?
+    #[serde(skip)]
+    pub(crate) warmup_is_chosen: bool,
 }
 
 /// What is learned from.
@@ -78,18 +83,32 @@ pub(crate) enum WindowsKind {
     Shuffled,
 }
 
+/// Held-out stories are kept in memory, a kilobyte each.
+const MOST_STORIES: usize = 1_000_000;
+
 /// The text of a configuration: that of a preset, or of a file.
 pub(crate) fn preset_or_file(name: &str) -> Result<String, Failure> {
     if let Some(text) = presets::find(name) {
         return Ok(text.to_owned());
     }
+    if Path::new(name).is_dir() {
+        return Err(Failure::Input(format!(
+            "{name} is a directory, expected a configuration file\nhint: give a file in it, such as \
+             the config.toml of a run"
+        )));
+    }
     std::fs::read_to_string(name).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return Failure::Input(format!(
+                "cannot read {name}: {error}\nhint: a configuration is text that you may read"
+            ));
+        }
         let names: Vec<&str> = presets::ALL.iter().map(|(name, _)| *name).collect();
         let hint = match parse::nearest(name, names.iter().copied()) {
             Some(near) => format!("did you mean {near}?"),
             None => format!("the presets are {}", names.join(", ")),
         };
-        Failure::Input(format!("there is no preset or file '{name}': {error}\nhint: {hint}"))
+        Failure::Input(format!("there is no preset or file '{name}'\nhint: {hint}"))
     })
 }
 
@@ -101,7 +120,7 @@ impl RunConfig {
 
     /// From text, with `sets` put over it.
     pub(crate) fn parse(text: &str, name: &str, sets: &[String]) -> Result<Self, Failure> {
-        let config: Self = if sets.is_empty() {
+        let mut config: Self = if sets.is_empty() {
             parse::from_toml(text, name).map_err(input)?
         } else {
             let mut table: toml::Table = parse::from_toml(text, name).map_err(input)?;
@@ -121,7 +140,32 @@ impl RunConfig {
                 config.data.validation
             )));
         }
+        if config.data.stories > MOST_STORIES {
+            return Err(Failure::Input(format!(
+                "data.stories is {}, expected at most {MOST_STORIES}\nhint: 500 are usual, and 100 \
+                 times as many give one more digit",
+                config.data.stories
+            )));
+        }
+        let file: toml::Table = parse::from_toml(text, name).map_err(input)?;
+        let warmup = ["train", "schedule"]
+            .iter()
+            .try_fold(&file, |table, key| table.get(*key).and_then(toml::Value::as_table));
+        let in_file = warmup.is_some_and(|schedule| schedule.contains_key("warmup"));
+        let key = |set: &String| set.split('=').next().unwrap_or_default().trim().to_owned();
+        let is_set = |set| ["train.schedule", "train.schedule.warmup"].contains(&key(set).as_str());
+        config.warmup_is_chosen =
+            sets.iter().any(is_set) || in_file && presets::find(name).is_none();
         Ok(config)
+    }
+
+    /// A warm-up that nobody chose was made for another number of steps: it takes a tenth of
+    /// these at most.
+    pub(crate) fn fit_warmup(&mut self) {
+        if !self.warmup_is_chosen {
+            let most = usual_warmup(self.train.steps);
+            self.train.schedule = self.train.schedule.with_warmup_at_most(most);
+        }
     }
 
     /// The model's part.
@@ -239,6 +283,33 @@ mod tests {
     }
 
     #[test]
+    fn only_a_warm_up_that_nobody_chose_is_shortened() {
+        let warmup = |text: &str, name: &str, sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            let mut config = RunConfig::parse(text, name, &sets).unwrap();
+            config.train.steps = 40;
+            config.fit_warmup();
+            config.train.schedule.warmup()
+        };
+        let preset = presets::find("nanogpt-cpu").unwrap();
+        let mine = format!("{TEXT}[train.schedule]\nkind = \"cosine\"\nwarmup = 30\n");
+        assert_eq!(warmup(TEXT, "mine.toml", &[]), 4);
+        assert_eq!(warmup(preset, "nanogpt-cpu", &[]), 4);
+        assert_eq!(warmup(preset, "nanogpt-cpu", &["train.schedule.kind=constant"]), 4);
+        assert_eq!(warmup(&mine, "mine.toml", &[]), 30);
+        assert_eq!(warmup(preset, "nanogpt-cpu", &["train.schedule.warmup=60"]), 60);
+        let whole = "train.schedule={kind='linear', warmup=50}";
+        assert_eq!(warmup(TEXT, "mine.toml", &[whole]), 50);
+        // At its own number of steps a preset is as it is written.
+        for (name, text) in presets::ALL {
+            let mut config = RunConfig::parse(text, name, &[]).unwrap();
+            let before = config.train.schedule;
+            config.fit_warmup();
+            assert_eq!(config.train.schedule, before, "{name}");
+        }
+    }
+
+    #[test]
     fn another_kind_keeps_the_keys_that_it_knows() {
         let schedule = "[train.schedule]\nkind = \"cosine\"\nwarmup = 30\nfloor = 0.5\n";
         let text = format!("{TEXT}{schedule}");
@@ -277,6 +348,9 @@ mod tests {
             ("model.width.x=1", "not a table"),
             ("train.steps=many", "many"),
             ("data.validation=2", "validation"),
+            ("data.stories=100000000000", "at most 1000000"),
+            ("train.schedule=cosine", "a table with its kind"),
+            ("train.steps=-1", "a whole number"),
         ] {
             let Err(Failure::Input(message)) = with(&[set]) else { panic!("{set} was taken") };
             assert!(message.contains(named) && message.contains("hint: "), "{message}");

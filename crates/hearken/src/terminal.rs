@@ -3,6 +3,15 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
+/// Writes a line to stderr, as `eprintln!` does. That nobody reads it any more, as in
+/// `hearken train 2>&1 | head -1`, is no reason to stop, where `eprintln!` would panic.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+    }};
+}
+pub(crate) use say;
+
 /// How results may be shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terminal {

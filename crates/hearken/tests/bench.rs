@@ -115,3 +115,104 @@ fn bad_attention_is_refused_with_a_hint() {
     attention(&["--heads", "0"]).refused("expected a number from 1");
     attention(&["--tokens", "16000000", "--heads", "1000"]).refused("MB are free");
 }
+
+const TINY: &str = r#"
+[model]
+kind = "decoder"
+vocabulary = 17
+context = 16
+layers = 2
+width = 32
+heads = 2
+position = { kind = "learned" }
+feed_forward = { kind = "gelu-tanh" }
+[bench]
+batch = 3
+"#;
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no number '{key}' in {value}"))
+}
+
+#[test]
+fn train_has_the_documented_keys() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("tiny.toml"), TINY).unwrap();
+    let bench = |arguments: &[&str]| {
+        let mut command = hearken(&["bench", "train", "--config", "tiny.toml", "--steps", "4"]);
+        run(command.args(arguments).current_dir(here.path())).succeeded().stdout
+    };
+    let json = bench(&["--json", "--profile", "--svg", "tiny.svg"]);
+    let report: Value = serde_json::from_str(&json).expect("stdout is one JSON value");
+    for key in ["ms_per_step", "ms_min", "tokens_per_second", "gflops", "peak_fraction"] {
+        assert!(number(&report, key) > 0.0, "{key} in {report}");
+    }
+    #[cfg(target_os = "linux")]
+    assert!(number(&report, "peak_rss_bytes") > number(&report, "peak_tensor_bytes"));
+    assert!(number(&report, "spread") >= 0.0 && number(&report, "allocations_per_step") >= 0.0);
+    assert_eq!([&report["batch"], &report["tokens"], &report["steps"]], [3, 16, 4]);
+    // 48 tokens in the median time of a step.
+    let tokens = number(&report, "tokens_per_second") * number(&report, "ms_per_step") / 1e3;
+    assert!((tokens - 48.0).abs() < 1e-6, "{tokens}");
+    let losses: Vec<f64> =
+        report["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect();
+    assert!(losses.len() == 4 && losses[3] < losses[0], "{losses:?}");
+    let ops = report["profile"].as_array().unwrap();
+    let linear = ops.iter().find(|op| op["op"] == "linear").expect("a model has linear layers");
+    assert!(number(linear, "forward_ms") > 0.0 && number(linear, "backward_ms") > 0.0);
+    assert!(std::fs::read_to_string(here.path().join("tiny.svg")).unwrap().starts_with("<svg"));
+
+    let table = bench(&[]);
+    assert!(
+        table.contains(" ms per step (best ") && table.contains("% of the measured"),
+        "{table}"
+    );
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+}
+
+#[test]
+fn scaling_measures_and_has_the_documented_keys() {
+    let here = tempfile::tempdir().unwrap();
+    let scaling = |arguments: &[&str]| {
+        let mut command = hearken(&["bench", "scaling", "--only", "width", "--seconds", "0.01"]);
+        run(command.args(arguments).current_dir(here.path())).succeeded().stdout
+    };
+    let json = scaling(&["--at", "32,16", "--json", "--svg", "drawn"]);
+    let report: Value = serde_json::from_str(&json).expect("stdout is one JSON value");
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert!(report["machine"]["cpu"].is_string() && number(&report["peak"], "gflops") > 0.0);
+    let series = report["series"].as_array().unwrap();
+    assert_eq!(series.len(), 1);
+    assert!(series[0]["against"] == "width" && series[0]["model"].is_string());
+    let points = series[0]["points"].as_array().unwrap();
+    assert_eq!(points.iter().map(|point| &point["x"]).collect::<Vec<_>>(), [16, 32]);
+    for point in points {
+        for key in ["us_per_token", "gflops", "peak_fraction", "expected_us_per_token"] {
+            assert!(number(point, key) > 0.0, "{key} in {point}");
+        }
+        assert!(number(point, "median_us_per_token") >= number(point, "us_per_token"));
+        assert!(number(point, "spread") >= 0.0 && number(point, "threads") >= 1.0);
+        assert_eq!([&point["batch"], &point["tokens"]], [16, 64]);
+    }
+    assert!(points[0]["exponent"].is_null() && points[1]["exponent"].is_number());
+    // Between C and C²: the head and attention weigh something beside so narrow layers.
+    assert!((1.0..2.0).contains(&number(&points[1], "expected_exponent")), "{report}");
+    let drawn = std::fs::read_to_string(here.path().join("drawn/scaling-width.svg")).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>\n"));
+
+    let table = scaling(&["--at", "16"]);
+    assert!(table.starts_with("time of a token against width\n  2 layers"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+}
+
+#[test]
+fn bad_steps_and_sizes_are_refused_with_a_hint() {
+    let bench = |arguments: &[&str]| run(hearken(&["bench"]).args(arguments));
+    bench(&["train", "--config", "nowhere.toml"]).refused("nowhere.toml");
+    bench(&["train", "--config", "gpt2-smal"]).refused("did you mean gpt2-small?");
+    bench(&["train", "--config", "nanogpt-cpu", "--steps", "0"]).refused("--steps");
+    bench(&["scaling", "--at", "64"]).refused("--only");
+    bench(&["scaling", "--only", "width", "--at", "0"]).refused("--at");
+    bench(&["scaling", "--only", "threads", "--at", "9999"]).refused("at most 256");
+    bench(&["scaling", "--only", "width", "--at", "1000000"]).refused("MB are free");
+}

@@ -92,6 +92,7 @@ fn bad_input_is_refused_with_a_hint() {
     train("bpe", &[&at("binary")]).refused("a NUL byte at byte 4");
     fs::write(at("book.txt"), TEXT).unwrap();
     train("bpe", &[&at("book.txt"), "--vocab-size", "200"]).refused("200 is too small");
+    train("bpe", &[&at("book.txt"), "--vocab-size", "10000000000"]).refused("is too large");
     train("morse", &[&at("book.txt")]).refused("morse");
     train("bpe", &[&at("book.txt"), "--special", "end"]).refused("no special token 'end'");
     assert!(!Path::new(&at("t.json")).exists(), "a refused training leaves a file");

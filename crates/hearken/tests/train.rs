@@ -172,7 +172,21 @@ fn bad_input_is_named_with_a_hint_and_exit_code_2() {
     }
     for arguments in [
         ["--resume", "nowhere"].as_slice(),
-        &["--data", "cats.txt", "--steps", "5"], // fewer than the warm-up has
+        &["--data", "cats.txt", "--steps", "5", "--set", "train.schedule.warmup=6"],
+        &["--data", "cats.txt", "--set", "model.width=0"],
+        &["--data", "cats.txt", "--set", "model.layers=1000000"],
+        &["--data", "cats.txt", "--set", "model.width=33554432"],
+        &["--data", "cats.txt", "--batch-size", "1000000000000000000"],
+        &[
+            "--data",
+            "cats.txt",
+            "--set",
+            "data.tokenizer=bpe",
+            "--set",
+            "data.vocabulary=9999999999",
+        ],
+        &["--config", "."],
+        &["--resume", "cats.txt"],
         &["--data", "cats.txt", "--lr", "-1"],
         &["--data", "cats.txt", "--set", "train.lrr=1"],
         &["--data", "cats.txt", "--out", "cats.txt"],
@@ -184,6 +198,91 @@ fn bad_input_is_named_with_a_hint_and_exit_code_2() {
     // Runs that could not begin leave nothing behind.
     let left = std::fs::read_dir(here.0.join("runs")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "run directories stay behind");
+}
+
+#[test]
+fn a_short_run_warms_up_shortly_unless_told_otherwise() {
+    let here = Temporary::new("short");
+    // The defaults, but for a model that is quick.
+    let model = TINY.split("[train]").next().unwrap();
+    here.file("model.toml", format!("{model}[train]\nbatch_size = 4\n"));
+    here.file(
+        "warm.toml",
+        format!("{model}[train]\nschedule = {{ kind = \"linear\", warmup = 30 }}\n"),
+    );
+    here.file("cats.txt", text());
+    let train = |config: &str, more: &[&str]| {
+        let mut command = here.hearken();
+        run(command.args(["train", "--config", config, "--data", "cats.txt"]).args(more))
+    };
+    for steps in ["1", "25"] {
+        let output = train("model.toml", &["--steps", steps, "--out", steps]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let config = std::fs::read_to_string(here.0.join("25/config.toml")).unwrap();
+    assert!(config.contains("warmup = 2\n"), "{config}"); // a tenth
+    let lines = metrics(&here.0.join("25"));
+    let rates: Vec<f64> = lines.iter().map(|line| line["lr"].as_f64().unwrap()).collect();
+    assert!(rates[0] < rates[1] && rates[1] < rates[2] && rates[2] > rates[3], "{rates:?}");
+    for (config, more) in [
+        ("warm.toml", ["--steps", "25"].as_slice()),
+        ("model.toml", &["--steps", "25", "--set", "train.schedule.warmup=30"]),
+    ] {
+        let output = train(config, more);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let hint = "hint: a tenth is usual: --set train.schedule.warmup=2";
+        assert!(stderr(&output).contains(hint), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_run_cannot_be_resumed_to_fewer_steps_than_it_has() {
+    let here = Temporary::new("fewer");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let train = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
+    assert!(run(here.hearken().args(train)).status.success());
+    let config = || std::fs::read_to_string(here.0.join("run/config.toml")).unwrap();
+    let before = config();
+    let resume =
+        |steps: &str| run(here.hearken().args(["train", "--resume", "run", "--steps", steps]));
+    let output = resume("5");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("error: 12 steps are done already"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: to go on"), "{}", stderr(&output));
+    assert_eq!(config(), before);
+    assert!(resume("12").status.success(), "all are done, and that is no error");
+    assert!(resume("14").status.success());
+    assert_eq!(metrics(&here.0.join("run")).len(), 14);
+}
+
+/// As in `hearken train 2>&1 | head -1`: the run goes on, since its files are what matters.
+#[test]
+fn a_reader_who_leaves_early_does_not_end_the_run() {
+    let here = Temporary::new("pipe");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let arguments = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
+    let mut command = here.hearken();
+    let mut child =
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(metrics(&here.0.join("run")).len(), 12);
+}
+
+#[test]
+fn the_report_of_the_stories_says_why_training_lies_above() {
+    let here = Temporary::new("stories");
+    let tiny = TINY.replace("context = 16", "context = 256").replace("steps = 12", "steps = 2");
+    here.file("tiny.toml", format!("{tiny}[data]\nstories = 5\n"));
+    let output = run(here.hearken().args(["train", "--config", "tiny.toml", "--out", "run"]));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = std::fs::read_to_string(here.0.join("run/report.html")).unwrap();
+    let lines = metrics(&here.0.join("run"));
+    let loss = |key: &str| lines[1][key].as_f64().unwrap();
+    let is_above = loss("train_loss") > loss("val_loss");
+    assert_eq!(report.contains("Training lies above validation because"), is_above);
 }
 
 /// What a first try in the same directory has left there must not be taken for this run's own.

@@ -65,3 +65,16 @@ pub(crate) fn assert_close(what: &str, got: &[f32], want: &[f64], bound: impl Fn
 pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()
 }
+
+#[test]
+fn the_harness_runs_on_every_set_of_this_cpu() {
+    let ran = std::cell::RefCell::new(Vec::new());
+    on_every_isa(|isa| {
+        assert_eq!(crate::isa::current(), isa);
+        ran.borrow_mut().push(isa.name());
+    });
+    let (ran, missing): (Vec<_>, Vec<_>) =
+        Isa::ALL.iter().map(|isa| isa.name()).partition(|name| ran.borrow().contains(name));
+    assert_eq!(ran[0], "portable"); // every CPU has it
+    println!("kernels are tested on: {}; not on this CPU: {}", ran.join(" "), missing.join(" "));
+}

@@ -18,6 +18,8 @@
 //! [`crate::parse`]). What cannot be seen from one value alone is checked by
 //! [`DecoderConfig::validate`].
 
+mod validate;
+
 use serde::{Deserialize, Serialize};
 
 /// A model of any kind.
@@ -451,138 +453,6 @@ impl DecoderConfig {
         } else {
             4 * self.width
         })
-    }
-
-    /// What the types alone do not rule out.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        // Far beyond any real model, and small enough that no product of two overflows.
-        const MOST: usize = 1 << 28;
-        let positive = [
-            ("context", self.context),
-            ("layers", self.layers),
-            ("width", self.width),
-            ("heads", self.heads),
-            ("kv_heads", self.kv_heads()),
-            ("feed_forward.width", self.feed_forward_width()),
-        ];
-        for (name, value) in positive {
-            if value == 0 {
-                return Err(ConfigError::new(
-                    format!("model.{name} is 0, expected at least 1"),
-                    format!("set model.{name}"),
-                ));
-            }
-        }
-        for (name, value) in positive.into_iter().chain([("vocabulary", self.vocabulary)]) {
-            if value > MOST {
-                return Err(ConfigError::new(
-                    format!("model.{name} is {value}, expected at most {MOST}"),
-                    "check for a slip in the number",
-                ));
-            }
-        }
-        if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
-            let fitting = (1..=self.width).filter(|h| self.width.is_multiple_of(*h));
-            let near = fitting.min_by_key(|h| h.abs_diff(self.heads)).unwrap_or(1);
-            return Err(ConfigError::new(
-                format!(
-                    "model.heads is {}, which does not divide model.width {}",
-                    self.heads, self.width
-                ),
-                format!("{near} heads would fit, or set model.head_width"),
-            ));
-        }
-        if !self.heads.is_multiple_of(self.kv_heads()) {
-            return Err(ConfigError::new(
-                format!(
-                    "model.kv_heads is {}, which does not divide model.heads {}",
-                    self.kv_heads(),
-                    self.heads
-                ),
-                "each key/value head serves the same number of query heads",
-            ));
-        }
-        self.validate_position()?;
-        if let AttentionConfig::Window { size: 0 } | AttentionConfig::Sparse { window: 0, .. } =
-            self.attention
-        {
-            return Err(ConfigError::new(
-                "model.attention has a window of 0, expected at least 1",
-                "a token sees at least itself: use 1 or more",
-            ));
-        }
-        let d = self.dropout;
-        for (name, p) in [
-            ("embedding", d.embedding),
-            ("attention", d.attention),
-            ("feed_forward", d.feed_forward),
-            ("residual", d.residual),
-        ] {
-            if !(0.0..1.0).contains(&p) {
-                return Err(ConfigError::new(
-                    format!("model.dropout.{name} is {p}, expected 0 up to but not including 1"),
-                    "0.1 is usual; 0 switches it off",
-                ));
-            }
-        }
-        if self.norm.eps.is_nan() || self.norm.eps <= 0.0 {
-            return Err(ConfigError::new(
-                format!("model.norm.eps is {}, expected a small positive number", self.norm.eps),
-                "1e-5 is usual",
-            ));
-        }
-        Ok(())
-    }
-
-    fn validate_position(&self) -> Result<(), ConfigError> {
-        let wrong = |message: String, hint: &str| {
-            Err(ConfigError::new(format!("model.position: {message}"), hint))
-        };
-        match &self.position {
-            PositionConfig::Rope { base, share, .. }
-                if *base <= 1.0
-                    || !(0.0..=1.0).contains(share)
-                    || self.rotated_width(*share) < 2 =>
-            {
-                let head = self.head_width();
-                wrong(
-                    format!(
-                        "RoPE of base {base} and share {share} of a head of {head} rotates nothing"
-                    ),
-                    "base must exceed 1, share lie in (0, 1], and the head be at least 2 wide",
-                )
-            }
-            PositionConfig::Learned { combine: Combine::Concatenate { width } }
-            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } }
-                if *width == 0 || *width >= self.width || self.tied =>
-            {
-                wrong(
-                    format!("a position of {width} beside a token, in a width of {}", self.width),
-                    "it must be narrower than model.width; and set tied = false, since the \
-                     embedding is then narrower than the head",
-                )
-            }
-            PositionConfig::Sinusoidal { combine }
-                if !self.position_width(*combine).is_multiple_of(2) =>
-            {
-                wrong(
-                    format!(
-                        "sines and cosines in an odd width of {}",
-                        self.position_width(*combine)
-                    ),
-                    "use an even width",
-                )
-            }
-            PositionConfig::T5 { buckets, max_distance }
-                if *buckets < 2 || max_distance <= buckets =>
-            {
-                wrong(
-                    format!("{buckets} buckets up to a distance of {max_distance}"),
-                    "at least 2 buckets, and max_distance larger than buckets: 32 and 128 are usual",
-                )
-            }
-            _ => Ok(()),
-        }
     }
 
     /// How wide position vectors are.

@@ -14,7 +14,7 @@ pub fn from_toml<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Confi
         let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
         let line = unknown.and_then(|(key, _)| line_of(key, text)).or(line);
         let place = line.map_or(name.to_owned(), |line| format!("{name}, line {line}"));
-        ConfigError::new(format!("{place}: {message}"), hint(message))
+        ConfigError::new(format!("{place}: {}", plain(message)), hint(message))
     })
 }
 
@@ -33,8 +33,23 @@ fn line_of(key: &str, text: &str) -> Option<usize> {
 /// Makes a configuration of `table`; `name` says where it comes from, for messages.
 pub fn from_table<T: DeserializeOwned>(table: toml::Table, name: &str) -> Result<T, ConfigError> {
     table.try_into().map_err(|error: toml::de::Error| {
-        ConfigError::new(format!("{name}: {}", error.message()), hint(error.message()))
+        ConfigError::new(format!("{name}: {}", plain(error.message())), hint(error.message()))
     })
+}
+
+/// What the deserialiser expected, in words that are not Rust's.
+fn plain(message: &str) -> String {
+    let Some((what, expected)) = message.split_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "usize" | "u64" | "u32" => "a whole number of 0 or more",
+        "f64" | "f32" => "a number",
+        "a boolean" => "true or false",
+        choice if choice.contains("tagged enum") => "a table with its kind",
+        other => other,
+    };
+    format!("{what}, expected {expected}")
 }
 
 /// A hint for a message of the deserialiser.
@@ -45,6 +60,9 @@ fn hint(message: &str) -> String {
         && let Some(near) = nearest(wrong, known.iter().copied())
     {
         return format!("did you mean `{near}`?");
+    }
+    if message.contains("tagged enum") {
+        return "as in { kind = \"…\" }, or set its .kind".to_owned();
     }
     if message.contains("missing field") {
         return "add it; configs/ has complete examples".to_owned();
@@ -112,6 +130,20 @@ mod tests {
             assert!(from_toml::<ModelConfig>(&format!("{GOOD}{bad}"), "m.toml").is_err(), "{bad}");
         }
         assert!(from_toml::<ModelConfig>(GOOD, "m.toml").is_ok());
+    }
+
+    #[test]
+    fn a_wrong_type_is_told_in_plain_words() {
+        for (right, wrong, told, hint) in [
+            ("= 8", "= -8", "integer `-8`, expected a whole number of 0 or more", "configs/"),
+            ("= 8", "= \"x\"", "string \"x\", expected a whole number of 0 or more", "configs/"),
+            ("heads = 2", "heads = 2\ntied = 1", "integer `1`, expected true or false", "configs/"),
+            ("heads = 2", "heads = 2\nposition = \"rope\"", "a table with its kind", "{ kind ="),
+        ] {
+            let error =
+                from_toml::<ModelConfig>(&GOOD.replace(right, wrong), "m.toml").unwrap_err();
+            assert!(error.message.contains(told) && error.hint.contains(hint), "{error}");
+        }
     }
 
     #[test]

@@ -87,8 +87,9 @@ impl Plan {
     /// Operations for one token of a sequence of `tokens`, forward only.
     pub fn forward_flops_per_token(&self, tokens: usize) -> f64 {
         let c = &self.config;
-        let scores = 4 * c.layers * tokens * c.heads * c.head_width();
-        (2 * self.multiplied()) as f64 + scores as f64
+        let scores = 4.0
+            * [c.layers, tokens, c.heads, c.head_width()].map(|n| n as f64).iter().product::<f64>();
+        2.0 * self.multiplied() as f64 + scores
     }
 
     /// Operations for one token of training: forward and both gradients.
@@ -100,19 +101,27 @@ impl Plan {
     /// in 8 bits a scale for each head of them.
     pub fn cache_bytes(&self, tokens: usize, kind: CacheKind) -> u64 {
         let c = &self.config;
-        let heads = 2 * c.layers * tokens * c.kv_heads();
-        let numbers = heads * c.head_width();
+        let heads = 2 * c.layers as u128 * tokens as u128 * c.kv_heads() as u128;
+        let numbers = heads * c.head_width() as u128;
         let bytes = match kind {
             CacheKind::F32 => 4 * numbers,
             CacheKind::F16 => 2 * numbers,
             CacheKind::Int8 => numbers + 4 * heads,
         };
-        bytes as u64
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
     /// What training holds at its peak.
     pub fn memory(&self, training: Training) -> Memory {
-        memory::rehearse(&self.config, self.parameters(), training)
+        let (c, states) = (&self.config, training.optimizer_states as u64);
+        let widest = c.width.max(c.feed_forward_width()).max(c.heads * c.head_width());
+        // One layer's activation: less than any training takes.
+        let rows = training.batch as f64 * training.tokens as f64;
+        let activation = training.activation_bytes as f64 * rows * widest as f64;
+        if activation > memory::MOST {
+            return Memory::at_least(self.parameters(), states, activation);
+        }
+        memory::rehearse(c, self.parameters(), training)
     }
 }
 
@@ -134,6 +143,23 @@ mod tests {
                 presets::model_of(presets::find(name).unwrap(), name).unwrap();
             assert_eq!(Plan::new(&config).parameters(), want, "{name}");
         }
+    }
+
+    #[test]
+    fn absurd_sizes_are_planned_without_overflow() {
+        let ModelConfig::Decoder(config) =
+            presets::model_of(presets::find("gpt2-small").unwrap(), "gpt2-small").unwrap();
+        let plan = Plan::new(&config);
+        let memory = plan.memory(Training {
+            batch: usize::MAX,
+            tokens: 1 << 28,
+            optimizer_states: 2,
+            activation_bytes: 4,
+            checkpointing: false,
+        });
+        assert!(memory.total() > 1 << 60, "{memory:?}");
+        assert!(plan.training_flops_per_token(1 << 60).is_finite());
+        assert_eq!(plan.cache_bytes(usize::MAX, CacheKind::F32), u64::MAX);
     }
 
     #[test]

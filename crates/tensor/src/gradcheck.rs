@@ -15,7 +15,7 @@
 //! An error is measured as the largest `|got − want| / (|want| + rms(want))`: relative for large
 //! numbers, and for small ones relative to the typical size, below which f32 sums cannot go.
 //!
-//! To prove an operation of your own, see `examples/own_op.rs` in this crate, and
+//! To prove an operation of your own, see `examples/own_op.rs` of the repository, and
 //! `docs/guide/own-op.md`. That the checker finds what is broken is tested in `tests/checker.rs`.
 
 use crate::graph::Var;

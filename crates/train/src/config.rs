@@ -158,12 +158,14 @@ impl TrainConfig {
                 format!("{near} would"),
             ));
         }
-        for (name, value) in [("lr", self.lr), ("clip", self.clip)] {
+        for (name, value, usual) in [
+            ("lr", self.lr, "1e-3 is usual for small models"),
+            ("clip", self.clip, "1.0 is usual; 0 switches it off"),
+            ("z_loss", f64::from(self.z_loss), "1e-4 is usual; 0 switches it off"),
+        ] {
             if !(value >= 0.0 && value.is_finite()) {
-                return Err(Error::config(
-                    format!("train.{name} is {value}, expected a number of 0 or more"),
-                    "1e-3 is a usual lr for small models, 1.0 a usual clip",
-                ));
+                let message = format!("train.{name} is {value}, expected a number of 0 or more");
+                return Err(Error::config(message, usual));
             }
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
@@ -198,6 +200,21 @@ mod tests {
         let config = TrainConfig { batch_size: 12, accumulate: 5, ..TrainConfig::default() };
         let text = config.validate().unwrap_err().to_string();
         assert!(text.contains("accumulate is 5") && text.contains("hint: 4 would"), "{text}");
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused() {
+        let default = TrainConfig::default;
+        for config in [
+            TrainConfig { lr: -1.0, ..default() },
+            TrainConfig { clip: f64::INFINITY, ..default() },
+            TrainConfig { z_loss: f32::NAN, ..default() },
+            TrainConfig { label_smoothing: 1.0, ..default() },
+            TrainConfig { keep: 0, ..default() },
+        ] {
+            let text = config.validate().unwrap_err().to_string();
+            assert!(text.contains("expected") && text.contains("\nhint: "), "{text}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! there is nothing to lose: once is enough.
 
 use crate::error::Error;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -35,15 +36,17 @@ fn watch() -> Result<Stop, Error> {
     let stop = STOP.get_or_init(Stop::default).clone();
     let flag = stop.clone();
     ctrlc::set_handler(move || {
+        // Unlike `eprintln!`, no panic if nobody reads.
+        let say = |text| drop(writeln!(std::io::stderr(), "\n{text}"));
         if !TRAINING.load(Ordering::SeqCst) {
-            eprintln!("\nstopped before training began; the same command starts again");
+            say("stopped before training began; the same command starts again");
             std::process::exit(EXIT_CODE);
         }
         if flag.swap(true, Ordering::SeqCst) {
-            eprintln!("\nstopped at once; --resume continues from the last checkpoint");
+            say("stopped at once; --resume continues from the last checkpoint");
             std::process::exit(EXIT_CODE);
         }
-        eprintln!("\nstopping after this step, with a checkpoint; again to stop at once");
+        say("stopping after this step, with a checkpoint; again to stop at once");
     })
     .map_err(|error| Error::config(format!("cannot watch for Ctrl-C: {error}"), "report this"))?;
     Ok(stop)

@@ -36,6 +36,8 @@ pub struct Report<'a> {
     pub tables: &'a [Table],
     /// The loss that no model can beat.
     pub floor: Option<f64>,
+    /// Said beneath the loss if training ends above validation.
+    pub why_training_is_above: Option<&'static str>,
 }
 
 impl Report<'_> {
@@ -102,7 +104,11 @@ impl Report<'_> {
         let mut loss = plot::loss_chart(self.rows, self.floor);
         loss.size = (1080.0, 440.0);
         out.push_str(&loss.svg());
-        out.push_str("</div>\n<div class=\"grid\">\n");
+        out.push_str("</div>\n");
+        if let Some(why) = self.why_training_is_above.filter(|_| self.training_is_above()) {
+            let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(why));
+        }
+        out.push_str("<div class=\"grid\">\n");
         let small = |title: &str, unit: &str, y: fn(&Row) -> Option<f64>| {
             let points =
                 self.rows.iter().filter_map(|row| Some((row.step as f64, y(row)?))).collect();
@@ -124,6 +130,15 @@ impl Report<'_> {
         let time = small("Time", "seconds since the start", |row| Some(row.elapsed_seconds));
         out.push_str(&time.svg());
         out.push_str("</div>\n</section>\n");
+    }
+
+    /// Does the training loss, as a mean over the last tenth of the steps, lie above the last
+    /// validation loss?
+    fn training_is_above(&self) -> bool {
+        let last = &self.rows[self.rows.len() - self.rows.len().div_ceil(10)..];
+        let losses: Vec<f64> = last.iter().filter_map(|row| row.train_loss).collect();
+        let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+        self.rows.iter().rev().find_map(|row| row.val_loss).is_some_and(|loss| mean > loss)
     }
 
     fn layers(&self, out: &mut String) {
@@ -243,6 +258,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: right; padding: 5px 10px; border-bottom: 1px solid #e2e8f0; }
 th { color: #64748b; font-weight: 500; font-size: 13px; }
 th:first-child, td:first-child { text-align: left; }
+.note { color: #475569; font-size: 14px; margin: 6px 0 16px 16px; max-width: 80ch; }
 .more, footer { color: #64748b; font-size: 13px; }
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 ";
@@ -284,6 +300,7 @@ mod tests {
             config: text,
             tables: &[table],
             floor: Some(1.0),
+            why_training_is_above: None,
         }
         .html()
     }
@@ -294,6 +311,36 @@ mod tests {
         assert!(!html.contains("<script") && !html.contains("\" onload"), "{html}");
         assert!(html.contains("&lt;script&gt;"));
         assert!(!html.contains('\u{0}'));
+    }
+
+    #[test]
+    fn a_training_loss_above_the_validation_loss_is_explained() {
+        let page = |train_loss: f64, val_loss: Option<f64>| {
+            let row = |step, val_loss| Row {
+                step,
+                train_loss: Some(train_loss),
+                val_loss,
+                lr: 0.0,
+                grad_norm: None,
+                tokens_per_second: 0.0,
+                elapsed_seconds: 0.0,
+            };
+            Report {
+                title: "run",
+                facts: &[],
+                rows: &[row(1, None), row(2, val_loss)],
+                entries: &[],
+                samples: &[],
+                config: "",
+                tables: &[],
+                floor: None,
+                why_training_is_above: Some("rows are <cut>"),
+            }
+            .html()
+        };
+        let note = "<p class=\"note\">rows are &lt;cut&gt;</p>";
+        assert!(page(0.2, Some(0.1)).contains(note));
+        assert!(!page(0.1, Some(0.2)).contains(note) && !page(0.2, None).contains(note));
     }
 
     #[test]

@@ -70,6 +70,11 @@ pub enum ScheduleConfig {
     },
 }
 
+/// The longest warm-up that a run of `steps` steps gets unless it is told: a tenth.
+pub fn usual_warmup(steps: u64) -> u64 {
+    steps / 10
+}
+
 fn a_fifth() -> f64 {
     0.2
 }
@@ -102,6 +107,18 @@ impl ScheduleConfig {
             | Self::InverseSqrt { warmup }
             | Self::Wsd { warmup, .. } => warmup,
         }
+    }
+
+    /// The same with a warm-up of at most `most` steps.
+    pub fn with_warmup_at_most(mut self, most: u64) -> Self {
+        match &mut self {
+            Self::Constant { warmup }
+            | Self::Linear { warmup, .. }
+            | Self::Cosine { warmup, .. }
+            | Self::InverseSqrt { warmup }
+            | Self::Wsd { warmup, .. } => *warmup = most.min(*warmup),
+        }
+        self
     }
 
     /// What `lr` is multiplied by in the step after `step` steps, of `steps` in all.
@@ -143,7 +160,7 @@ impl ScheduleConfig {
                     "train.schedule.warmup is {}, more than train.steps, {steps}",
                     self.warmup()
                 ),
-                format!("a tenth is usual: --set train.schedule.warmup={}", steps / 10),
+                format!("a tenth is usual: --set train.schedule.warmup={}", usual_warmup(steps)),
             ));
         }
         let (floor, decay) = match *self {
@@ -229,6 +246,16 @@ mod tests {
         }
         assert_values(wsd(DecayShape::Linear), 100, &[(90, 0.5)]);
         assert_values(wsd(DecayShape::Root), 100, &[(85, 0.5)]); // 1 − √¼
+    }
+
+    #[test]
+    fn a_shorter_warm_up_keeps_the_rest() {
+        let cosine = ScheduleConfig::Cosine { warmup: 100, floor: 0.1 };
+        let shorter = ScheduleConfig::Cosine { warmup: 4, floor: 0.1 };
+        assert_eq!(cosine.with_warmup_at_most(usual_warmup(40)), shorter);
+        assert_eq!(cosine.with_warmup_at_most(usual_warmup(2000)), cosine);
+        let none = ScheduleConfig::Constant { warmup: 0 };
+        assert_eq!(none.with_warmup_at_most(usual_warmup(1)), none);
     }
 
     #[test]

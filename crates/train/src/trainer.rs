@@ -51,6 +51,9 @@ pub struct Setup {
     pub peak_flops: Option<f64>,
     /// The loss that no model can beat, if it is known.
     pub entropy_floor: Option<f64>,
+    /// Said beneath the curves of the report if the training loss ends above the validation
+    /// loss.
+    pub why_training_is_above: Option<&'static str>,
     /// Tables for the report: parameters, memory.
     pub tables: Vec<Table>,
 }
@@ -67,6 +70,7 @@ impl Setup {
             stop: Stop::default(),
             peak_flops: None,
             entropy_floor: None,
+            why_training_is_above: None,
             tables: Vec::new(),
         }
     }
@@ -182,12 +186,19 @@ impl<'a> Trainer<'a> {
             None
         };
         let step = loaded.as_ref().map_or(0, |loaded| loaded.state.step);
+        if step > config.steps {
+            return Err(Error::config(
+                format!("{step} steps are done already, and train.steps is {}", config.steps),
+                format!("to go on, give --steps with more than {step}"),
+            ));
+        }
         run.write("config.toml", &config_text)?;
         let facts = record::Facts {
             title,
             config_text,
             tables: setup.tables,
             floor: setup.entropy_floor,
+            why_training_is_above: setup.why_training_is_above,
             peak_flops: setup.peak_flops,
             flops_per_token: task.flops_per_token(),
             parameters: parameters.iter().map(|p| p.shape().len()).sum(),

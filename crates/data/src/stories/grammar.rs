@@ -62,7 +62,7 @@ pub(super) fn sample(parts: &[Part], slots: usize, rng: &mut Rng) -> Sample {
     out
 }
 
-fn sample_parts(parts: &[Part], slots: &mut [usize], rng: &mut Rng, out: &mut Sample) {
+pub(super) fn sample_parts(parts: &[Part], slots: &mut [usize], rng: &mut Rng, out: &mut Sample) {
     for part in parts {
         match part {
             Part::Text(text) => out.text.push_str(text),

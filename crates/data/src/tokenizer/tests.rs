@@ -164,6 +164,9 @@ fn what_cannot_be_trained_says_why() {
         let error = message(small(kind), "some text").to_string();
         assert!(error.contains("a vocabulary of 100 is too small"), "{error}");
     }
+    let huge = Training { vocabulary: Some(1_000_000_000_000), ..Training::new(Kind::Bpe) };
+    let error = message(huge, "some text").to_string();
+    assert!(error.contains("is too large") && error.contains("hint: "), "{error}");
     let few = Training { vocabulary: Some(3), ..Training::new(Kind::Character) };
     let error = message(few.clone(), "abcd").to_string();
     assert!(error.contains("4 ids are needed for 4 characters"), "{error}");

@@ -17,6 +17,10 @@ use tokenizers::{
     AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Trainer,
 };
 
+/// Four times the largest vocabulary in use (a million, for a hundred languages). Trainers set
+/// memory aside for all that is asked for.
+const MOST_IDS: usize = 4_000_000;
+
 /// How text is cut into tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -194,6 +198,9 @@ impl Training {
         if asked < needed {
             let alphabet = format!("{alphabet} and {} special tokens", self.specials.len());
             return Err(Error::VocabularyTooSmall { asked, needed, alphabet, hint });
+        }
+        if asked > MOST_IDS {
+            return Err(Error::VocabularyTooLarge { asked, most: MOST_IDS });
         }
         Ok(asked - self.specials.len())
     }

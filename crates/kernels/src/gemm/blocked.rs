@@ -16,7 +16,9 @@
 //!
 //! The operand with fewer lanes (rows of A, columns of B) is the shared one, so each operand is
 //! packed once and threads meet twice per range. A in rows of f32 is used in place, and so is a
-//! narrow matrix.
+//! narrow matrix. B in rows of f32 is packed [on the way](super::micro) by the strip that uses
+//! it, a group at a time, unless A is in place and there are more rows than columns: then strips
+//! are many, and each would do it again.
 //!
 //! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
 //! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
@@ -37,6 +39,9 @@ const DEPTH: usize = 384;
 const GROUP_COLUMNS: usize = 192;
 /// Rows of A per strip.
 const STRIP_ROWS: usize = 180;
+/// The same where each strip packs all of B on the way, which more rows share: 384 × 384 floats
+/// of A and a group of B are 864 KiB, inside a second-level cache of 1.25 MiB.
+const STRIP_ROWS_PACKING_B: usize = 384;
 /// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time, so that a block of K fits.
@@ -81,7 +86,8 @@ struct Shared<'a> {
     depth: Range<usize>,
     block: usize,
     tile: TileShape,
-    /// Its packed blocks of K, one after the other. Empty if it is used in place.
+    /// Its packed blocks of K, one after the other. Empty if it is used in place, or packed by
+    /// the strips on the way.
     data: &'a [f32],
 }
 
@@ -110,8 +116,10 @@ pub(super) fn run(job: &Job<'_>) {
     // Rows make more strips than columns do, where a narrow B allows it.
     let by_rows = m > n || m == n && !a_in_place || b_in_place && m >= 8 * tile.rows;
     let operand = if by_rows { Operand::B } else { Operand::A };
+    let strips_pack_b = by_rows && !a_in_place && job.b_on_the_way().is_some();
     let strips = match operand {
         Operand::A => Strips::new(n, tile.columns, GROUP_COLUMNS, threads),
+        Operand::B if strips_pack_b => Strips::new(m, tile.rows, STRIP_ROWS_PACKING_B, threads),
         Operand::B => Strips::new(m, tile.rows, STRIP_ROWS, threads),
     };
     let run_strips = |shared: &Shared<'_>| {
@@ -128,15 +136,17 @@ pub(super) fn run(job: &Job<'_>) {
     let lane_step = x.rows.min(SHARED_LANES - SHARED_LANES % tile.columns);
     let block_len = operand.packed_len(lane_step, block, tile);
     let blocks = (SHARED / block_len).clamp(1, k.div_ceil(block));
-    scratch::with(blocks * block_len, |buffer| {
+    scratch::with(if strips_pack_b { 0 } else { blocks * block_len }, |buffer| {
         for lane in (0..x.rows).step_by(lane_step) {
             let lanes = lane..(lane + lane_step).min(x.rows);
             for start in (0..k).step_by(blocks * block) {
                 let depth = start..(start + blocks * block).min(k);
                 let mut shared =
                     Shared { operand, lanes: lanes.clone(), depth, block, tile, data: &[] };
-                pack_shared(x, &shared, threads, buffer);
-                shared.data = buffer;
+                if !strips_pack_b {
+                    pack_shared(x, &shared, threads, buffer);
+                    shared.data = buffer;
+                }
                 run_strips(&shared);
             }
         }
@@ -201,13 +211,23 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
         Operand::A => (&shared.lanes, strip),
         Operand::B => (strip, &shared.lanes),
     };
-    let (a_in_place, b_in_place) = (job.a_in_place(), job.b_in_place());
+    let b_on_the_way = match shared.operand {
+        Operand::B if !shared.data.is_empty() => None,
+        _ => job.b_on_the_way(),
+    };
+    // Where tiles find A and B, if not packed.
+    let (a_in_place, b_in_place) = (job.a_in_place(), job.b_in_place().or(b_on_the_way));
     let (local, local_in_place) = match shared.operand {
         Operand::A => (Operand::B, b_in_place.is_some()),
         Operand::B => (Operand::A, a_in_place.is_some()),
     };
-    let room = local.packed_len(strip.len(), shared.block, shared.tile);
-    scratch::with(if local_in_place { 0 } else { room }, |buffer| {
+    let local_len = local.packed_len(strip.len(), shared.block, shared.tile);
+    let local_len = if local_in_place { 0 } else { local_len };
+    let group_len =
+        Operand::B.packed_len(GROUP_COLUMNS.min(columns.len()), shared.block, shared.tile);
+    let room_len = if b_on_the_way.is_some() { group_len } else { 0 };
+    scratch::with(local_len + room_len, |buffer| {
+        let (buffer, room) = buffer.split_at_mut(local_len);
         for steps in shared.blocks() {
             if !local_in_place {
                 let x = if local == Operand::A { &job.a } else { &job.b };
@@ -228,7 +248,8 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
                     operand.packed_lanes(shared.packed(&steps), steps.len(), shared.tile)
                 }
             };
-            multiply(job, rows, columns, &steps, lanes(Operand::A), lanes(Operand::B));
+            let room = b_on_the_way.map(|_| &mut *room);
+            multiply(job, rows, columns, &steps, lanes(Operand::A), lanes(Operand::B), room);
         }
     });
 }
@@ -240,13 +261,18 @@ dispatch! {
     ) => pack_on
     fn multiply(
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
-        a: Lanes<'_>, b: Lanes<'_>,
+        a: Lanes<'_>, b: Lanes<'_>, room: Option<&mut [f32]>,
     ) => multiply_on
 }
 
 #[inline(always)]
 fn tile_shape_on<S: Tile>(_: S) -> TileShape {
-    TileShape { rows: S::ROWS, columns: S::COLUMNS, lanes: S::LANES }
+    TileShape {
+        rows: S::ROWS,
+        columns: S::COLUMNS,
+        lanes: S::LANES,
+        packs_on_the_way: S::PACKS_ON_THE_WAY,
+    }
 }
 
 #[inline(always)]
@@ -264,7 +290,8 @@ fn pack_on<S: Tile>(
     }
 }
 
-/// What the `steps` of K contribute to rows × columns of C; after the last also the epilogue.
+/// What the `steps` of K contribute to rows × columns of C; after the last also the epilogue. With
+/// `room` for a group of B it is packed on the way.
 #[inline(always)]
 fn multiply_on<S: Tile>(
     s: S,
@@ -274,6 +301,7 @@ fn multiply_on<S: Tile>(
     steps: &Range<usize>,
     a: Lanes<'_>,
     b: Lanes<'_>,
+    mut room: Option<&mut [f32]>,
 ) {
     let write = if steps.start == 0 { job.write } else { Write::Add };
     let finish = steps.end == job.a.columns && !job.tail.is_empty();
@@ -288,7 +316,7 @@ fn multiply_on<S: Tile>(
         // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this
         // task's alone.
         unsafe {
-            micro::block(s, size, a, b, out, stride, write, |done| {
+            micro::block(s, size, a, b, room.as_deref_mut(), out, stride, write, |done| {
                 if finish {
                     let columns = columns.start + first..columns.start + first + count;
                     for row in done {
@@ -318,6 +346,23 @@ impl Job<'_> {
         let near = column_stride <= in_place_limit(self.a.rows) || self.a.rows <= tile.rows;
         match data {
             Data::F32(x) if row_stride == 1 && near && n.is_multiple_of(tile.lanes) => Some(x),
+            _ => None,
+        }
+    }
+
+    /// The numbers of B, if it is not used in place but tiles can pack it on the way: f32,
+    /// neighbouring columns next to each other, in whole vectors.
+    fn b_on_the_way(&self) -> Option<&[f32]> {
+        let tile = tile_shape();
+        match self.b.data {
+            Data::F32(x)
+                if tile.packs_on_the_way
+                    && self.b.row_stride == 1
+                    && self.b.rows.is_multiple_of(tile.lanes)
+                    && self.b_in_place().is_none() =>
+            {
+                Some(x)
+            }
             _ => None,
         }
     }

@@ -17,6 +17,10 @@
 //! **Operands** are read with strides ([`Lanes`]), in place or as [`super::pack`] has laid them
 //! out: A in rows, B in panels of [`Tile::COLUMNS`] columns, `panel[p · COLUMNS + j] = B[p][j]`.
 //!
+//! B may also come in rows that are far apart, and be packed on the way: the first row of tiles
+//! reads it where it is and leaves each panel behind for the tiles below. The stores and fetches
+//! for that fit between multiply-adds, where a copy beforehand would only wait for memory.
+//!
 //! **Order of summation.** Each element is one chain of multiply-adds from zero over `p`
 //! ascending, wherever it sits in whatever tile.
 
@@ -31,14 +35,18 @@ pub(crate) trait Tile: Transpose {
     const VECTORS: usize;
     /// Columns of a whole tile, and of a packed panel of B.
     const COLUMNS: usize = Self::VECTORS * Self::LANES;
+    /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
+    const PACKS_ON_THE_WAY: bool = false;
 
     /// `out = A·B` or `out += A·B` for one tile of `rows × columns`.
     ///
     /// # Safety
     /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns ≤ COLUMNS`; for each row `i` and step `p < depth`,
     /// `a + i · a_lane + p · a_step` is valid for reading, and at `b + p · b_step` as many floats
-    /// as `columns` rounded up to whole vectors; for each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
-    /// to add). `ahead` may be anything.
+    /// as `columns` rounded up to whole vectors; for each row `i` and column `j`,
+    /// `out + i · out_stride + j` is valid for writing (and reading, to add). `keep` is null, or
+    /// `rows` is ROWS and `keep + p · COLUMNS` is valid for writing as much as is read of B.
+    /// `ahead` may be anything.
     unsafe fn tile(
         self,
         size: (usize, usize),
@@ -71,6 +79,8 @@ pub(crate) struct Operands {
     /// The first column of B, and the floats from one step of depth to the next.
     pub(crate) b: *const f32,
     pub(crate) b_step: usize,
+    /// Where to leave B as a packed panel, or null.
+    pub(crate) keep: *mut f32,
     /// Rows of A, each in a piece, that will be needed soon.
     pub(crate) ahead: *const f32,
     pub(crate) ahead_rows: usize,
@@ -80,7 +90,8 @@ pub(crate) struct Operands {
 /// `depth × columns`. Row `i` of the result starts at `out + i · out_stride`. Calls `after_rows`
 /// for each range of rows that is done.
 ///
-/// B should fit in the second-level cache; loops over a larger one are the caller's.
+/// B should fit in the second-level cache; loops over a larger one are the caller's. With `room`
+/// for its panels it is packed on the way, if that is worth it.
 ///
 /// # Safety
 /// For each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
@@ -91,6 +102,7 @@ pub(crate) unsafe fn block<S: Tile>(
     (rows, columns, depth): (usize, usize, usize),
     a: Lanes<'_>,
     b: Lanes<'_>,
+    room: Option<&mut [f32]>,
     out: *mut f32,
     out_stride: usize,
     write: Write,
@@ -104,6 +116,11 @@ pub(crate) unsafe fn block<S: Tile>(
         q * x.panel + (lanes - 1) * x.lane + (depth - 1) * x.step + 1
     };
     let panels = columns.div_ceil(S::COLUMNS);
+    // A single row of tiles leaves nothing for others.
+    let room = room.filter(|_| S::PACKS_ON_THE_WAY && rows > S::ROWS).map(|room| {
+        assert!(room.len() >= panels * S::COLUMNS * depth, "no room for the panels");
+        room.as_mut_ptr()
+    });
     for i in (0..rows).step_by(S::ROWS) {
         let tile_rows = S::ROWS.min(rows - i);
         assert!(end(&a, i / S::ROWS, tile_rows) <= a.data.len(), "A has fewer rows");
@@ -114,6 +131,13 @@ pub(crate) unsafe fn block<S: Tile>(
             let tile_columns = S::COLUMNS.min(columns - panel * S::COLUMNS);
             let loaded = tile_columns.next_multiple_of(S::LANES);
             assert!(end(&b, panel, loaded) <= b.data.len(), "B has fewer columns");
+            let in_place = b.data[panel * b.panel..].as_ptr();
+            let packed = room.map(|room| room.wrapping_add(panel * S::COLUMNS * depth));
+            let (from, b_step, keep) = match packed {
+                None => (in_place, b.step, std::ptr::null_mut()),
+                Some(keep) if i == 0 => (in_place, b.step, keep),
+                Some(kept) => (kept.cast_const(), S::COLUMNS, std::ptr::null_mut()),
+            };
             let next = (panel * share).min(next_rows);
             let a_start = i / S::ROWS * a.panel;
             let operands = Operands {
@@ -121,13 +145,15 @@ pub(crate) unsafe fn block<S: Tile>(
                 a: a.data[a_start..].as_ptr(),
                 a_lane: a.lane,
                 a_step: a.step,
-                b: b.data[panel * b.panel..].as_ptr(),
-                b_step: b.step,
+                b: from,
+                b_step,
+                keep,
                 ahead: a.data.as_ptr().wrapping_add(a_start + a.panel + next * a.lane),
                 ahead_rows: share.min(next_rows - next),
             };
             // SAFETY: the farthest elements of A and B that the tile reads are inside, by the
-            // assertions; it is part of the block of `out` that the caller vouches for.
+            // assertions, and so are `depth` rows of each panel in `room`, which the first row of
+            // tiles, a whole one, writes before others read it; the tile is part of the block of `out` that the caller vouches for.
             unsafe {
                 let out = out.add(i * out_stride + panel * S::COLUMNS);
                 s.tile((tile_rows, tile_columns), operands, out, out_stride, write);
@@ -140,14 +166,16 @@ pub(crate) unsafe fn block<S: Tile>(
 /// Steps of depth for each line of A, and row of C, that is fetched ahead: ROWS · depth / 16 lines
 /// are to come while VECTORS tiles or more of `depth` steps are computed.
 const STEPS_PER_PREFETCH: usize = 8;
+/// How many rows of B are fetched ahead where it is packed on the way: some 100 cycles.
+const ROWS_AHEAD: usize = 8;
 /// Floats in a cache line.
 const CACHE_LINE: usize = 16;
 
 /// One tile with `R` rows and `W` vectors, both known to the compiler so that `sum` lives in
-/// registers. The safety contract is that of [`Tile::tile`], with `rows = R` and
-/// `(W − 1) · LANES < columns ≤ W · LANES`.
+/// registers. The safety contract is that of [`Tile::tile`], with `rows = R`,
+/// `(W − 1) · LANES < columns ≤ W · LANES`, and `keep` not null if `KEEP`.
 #[inline(always)]
-unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
+unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const KEEP: bool>(
     s: S,
     columns: usize,
     operands: Operands,
@@ -156,16 +184,21 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
     write: Write,
 ) {
     let Operands { depth, mut a, a_lane, a_step, mut b, b_step, .. } = operands;
-    let Operands { mut ahead, mut ahead_rows, .. } = operands;
+    let Operands { mut ahead, mut ahead_rows, mut keep, .. } = operands;
     let mut sum = [[s.zero(); W]; R];
     macro_rules! step {
         () => {
             // SAFETY: step p < depth reads a[i · a_lane + p · a_step] with i < R and
-            // b[p · b_step + w · LANES..][..LANES] with w < W, inside the operands.
+            // b[p · b_step + w · LANES..][..LANES] with w < W, inside the operands, and writes
+            // as much at keep[p · COLUMNS..] if there is one.
             unsafe {
                 let mut row = [s.zero(); W];
                 for w in 0..W {
                     row[w] = s.load(b.add(w * S::LANES));
+                    if KEEP {
+                        prefetch(b.wrapping_add(ROWS_AHEAD * b_step + w * S::LANES));
+                        s.store(keep.add(w * S::LANES), row[w]);
+                    }
                 }
                 for i in 0..R {
                     let x = s.splat(*a.add(i * a_lane));
@@ -175,6 +208,9 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
                 }
                 a = a.wrapping_add(a_step);
                 b = b.wrapping_add(b_step);
+                if KEEP {
+                    keep = keep.wrapping_add(S::COLUMNS);
+                }
             }
         };
     }
@@ -250,6 +286,19 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize>(
     }
 }
 
+/// Asks for the cache line of `p` in the second-level cache; harmless for any address.
+#[inline(always)]
+pub(super) fn prefetch_second_level(p: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint and does not fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// Asks for the cache line of `p`; harmless for any address.
 #[inline(always)]
 pub(super) fn prefetch(p: *const f32) {
@@ -285,10 +334,22 @@ macro_rules! tiles {
                 out_stride: usize,
                 write: Write,
             ) {
-                match columns.div_ceil(<$set as Simd>::LANES) {
-                    $($vectors => tiles!(@ rows $vectors $rows
-                        (s, columns, operands, out, out_stride, write)),)+
-                    _ => unreachable!("a tile of {rows}×{columns}"),
+                let vectors = columns.div_ceil(<$set as Simd>::LANES);
+                if <$set as Tile>::PACKS_ON_THE_WAY && !operands.keep.is_null() {
+                    match vectors {
+                        // SAFETY: passed on from the caller; with `keep`, the rows are ROWS.
+                        $($vectors => unsafe {
+                            tile_of::<_, { <$set as Tile>::ROWS }, $vectors, true>(
+                                s, columns, operands, out, out_stride, write)
+                        },)+
+                        _ => unreachable!("a tile of {rows}×{columns}"),
+                    }
+                } else {
+                    match vectors {
+                        $($vectors => tiles!(@ rows $vectors $rows
+                            (s, columns, operands, out, out_stride, write)),)+
+                        _ => unreachable!("a tile of {rows}×{columns}"),
+                    }
                 }
             }
             // SAFETY: the contract is the same, and the token shows that the CPU has the set.
@@ -303,7 +364,7 @@ macro_rules! tiles {
         }
     };
     (@ call $rows:literal $vectors:literal ($($argument:ident),+)) => {
-        tile_of::<_, $rows, $vectors>($($argument),+)
+        tile_of::<_, $rows, $vectors, false>($($argument),+)
     };
 }
 
@@ -331,6 +392,7 @@ impl Tile for crate::simd::Avx512 {
     // Widths of models are multiples of 64.
     const ROWS: usize = 6;
     const VECTORS: usize = 4;
+    const PACKS_ON_THE_WAY: bool = true; // a row of a panel is 4 lines
     tiles!(crate::simd::Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),
         1 2 3 4, (1 2 3 4 5 6));
 }

@@ -13,7 +13,7 @@
 //! otherwise square blocks are transposed in registers. Zeros stand in for lanes past the end, so
 //! what lies in memory there is never read.
 
-use super::micro::{Lanes, Tile, prefetch};
+use super::micro::{Lanes, Tile, prefetch, prefetch_second_level};
 use super::{Data, Matrix};
 use std::ops::Range;
 
@@ -30,6 +30,8 @@ pub(crate) struct TileShape {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
     pub(crate) lanes: usize,
+    /// See [`Tile::PACKS_ON_THE_WAY`].
+    pub(crate) packs_on_the_way: bool,
 }
 
 impl Operand {
@@ -237,9 +239,13 @@ fn rows_of<S: Tile, E: Copy, L: Stored<E>>(s: S, x: &Source, data: &[E], how: &L
             for l in (0..x.lanes).step_by(S::LANES) {
                 let size = ((x.steps - p).min(S::LANES), (x.lanes - l).min(S::LANES));
                 // SAFETY: rows p.. and columns l.. of the source, as many as there are; written
-                // to lanes l.. and steps p.. of `out`, which holds lanes · stride.
+                // to lanes l.. and steps p.. of `out`, which holds lanes · stride. Prefetches
+                // may be of anything.
                 unsafe {
                     let from = start.add(p * x.step_stride + l);
+                    for r in STEPS_AHEAD..STEPS_AHEAD + S::LANES {
+                        prefetch_second_level(from.wrapping_add(r * x.step_stride).cast());
+                    }
                     let to = out.as_mut_ptr().add(l * stride + p);
                     move_transposed(s, how, size, from, x.step_stride, to, stride);
                 }
@@ -304,6 +310,10 @@ fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
 /// How many rows of the source are fetched ahead of a copy: the hardware does not follow from one
 /// row, on a page of its own, to the next.
 const ROWS_AHEAD: usize = 8;
+
+/// The same for a transpose, which reads a block of rows at once. Into the second-level cache
+/// only: rows a multiple of 4 KiB apart would push each other out of the first.
+const STEPS_AHEAD: usize = 16;
 
 /// A `rows × columns` block, at most LANES × LANES, as the rows of a transposed block.
 ///

@@ -103,7 +103,7 @@ fn each_layout(
 }
 
 /// M, N, K around the tiles of all sets, the blocks of K and the strips, and degenerate.
-const SIZES: [(usize, usize, usize); 26] = [
+const SIZES: [(usize, usize, usize); 27] = [
     (1, 1, 1),
     (1, 65, 33),
     (1, 300, 700),
@@ -130,6 +130,7 @@ const SIZES: [(usize, usize, usize); 26] = [
     (3, 129, 800),
     (61, 272, 90),
     (70, 256, 400),
+    (440, 432, 400),
 ];
 
 #[test]
@@ -172,7 +173,9 @@ fn product(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    for size in [(300, 500, 300), (500, 300, 300), (1, 5000, 700), (3, 900, 700), (70, 70, 3000)] {
+    let wide = [(500, 480, 400), (100, 480, 400)]; // B is packed on the way
+    let others = [(300, 500, 300), (500, 300, 300), (1, 5000, 700), (3, 900, 700), (70, 70, 3000)];
+    for size in wide.into_iter().chain(others) {
         each_layout(size, 0, |a, b, layout| {
             let one = with_threads(1, || product(a, b));
             for threads in 2..=4 {
@@ -186,16 +189,18 @@ fn bits_do_not_depend_on_threads() {
 fn bits_of_a_row_do_not_depend_on_other_rows() {
     for isa in Isa::all_available() {
         with_isa(isa, || {
-            each_layout((45, 130, 600), 0, |a, b, layout| {
-                let all = product(a, b);
-                for rows in [1, 2, 3, 5, 8, 14, 17, 33] {
-                    for first in [0, 45 - rows] {
-                        let some = product(rows_of(a, first, rows), b);
-                        let same = some == all[first * 130..(first + rows) * 130];
-                        assert!(same, "{isa:?} {layout}: {rows} rows from {first}");
+            for n in [130, 448] {
+                each_layout((45, n, 600), 0, |a, b, layout| {
+                    let all = product(a, b);
+                    for rows in [1, 2, 3, 5, 8, 14, 17, 33] {
+                        for first in [0, 45 - rows] {
+                            let some = product(rows_of(a, first, rows), b);
+                            let same = some == all[first * n..(first + rows) * n];
+                            assert!(same, "{isa:?} {layout}, {n}: {rows} rows from {first}");
+                        }
                     }
-                }
-            });
+                });
+            }
         });
     }
 }

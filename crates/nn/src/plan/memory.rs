@@ -52,6 +52,16 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// A lower bound: the parameters and one activation.
+    pub(super) fn at_least(parameters: u64, optimizer_states: u64, activation: f64) -> Self {
+        let parameters = size_of::<f32>() as u64 * parameters;
+        let optimizer = parameters * optimizer_states;
+        // The sum of all must not overflow either.
+        let activations = activation.min(2.0_f64.powi(62)) as u64;
+        let in_use = 2 * parameters + optimizer + activations;
+        Self { parameters, gradients: parameters, optimizer, activations, kernels: 0, in_use }
+    }
+
     /// What the process reserves for tensors.
     pub fn tensors(&self) -> u64 {
         self.parameters + self.gradients + self.optimizer + self.activations
@@ -62,6 +72,10 @@ impl Memory {
         self.tensors() + self.kernels
     }
 }
+
+/// Beyond a petabyte of activations nobody needs to know how much exactly, and products of sizes
+/// would overflow.
+pub(super) const MOST: f64 = 1e15;
 
 /// Rehearses a step.
 pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Training) -> Memory {

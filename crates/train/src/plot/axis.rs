@@ -89,7 +89,8 @@ impl Axis {
         let label = |tick: f64| match tiny {
             true if tick == 0.0 => "0".to_owned(),
             true => format!("{tick:.1e}"),
-            false if step >= 1000.0 => crate::progress::short(tick),
+            false if step >= 1e6 => format!("{}M", tick / 1e6),
+            false if step >= 1e3 => format!("{}k", tick / 1e3),
             false => format!("{tick:.digits$}"),
         };
         let ticks = (0..=count).map(|i| (first + i as f64) * step);
@@ -175,6 +176,8 @@ mod tests {
         assert_eq!(decades, ["100", "200", "500", "1000", "2000", "5000", "1e4"]);
         assert_eq!(labels(&Axis::steps(numbers())), ["0", "2,000", "4,000", "6,000", "8,000"]);
         assert_eq!(labels(&Axis::linear([0.0, 1.0].into_iter(), false))[..2], ["0.0", "0.2"]);
+        let speeds = labels(&Axis::linear([4_900.0, 16_000.0].into_iter(), false));
+        assert_eq!(speeds, ["5k", "10k", "15k"]);
         assert_eq!(labels(&Axis::doublings([1.0, 2.0].into_iter())), ["1", "2"]);
     }
 

@@ -92,8 +92,10 @@ impl HeatMap<'_> {
                 thousands(*step as f64)
             );
         }
-        let show = |x: f64| {
-            if self.logarithmic { format!("{:.1e}", 10.0_f64.powf(x)) } else { format!("{x:.2}") }
+        let show = |x: f64| match 10.0_f64.powf(x) {
+            _ if !self.logarithmic => format!("{x:.2}"),
+            y if (0.1..100.0).contains(&y) => format!("{y:.1}"),
+            y => format!("{y:.1e}"),
         };
         for k in 0..40 {
             let share = f64::from(k) / 39.0;

@@ -18,6 +18,7 @@ pub(super) struct Facts {
     pub(super) config_text: String,
     pub(super) tables: Vec<Table>,
     pub(super) floor: Option<f64>,
+    pub(super) why_training_is_above: Option<&'static str>,
     pub(super) peak_flops: Option<f64>,
     pub(super) flops_per_token: f64,
     pub(super) parameters: usize,
@@ -236,6 +237,7 @@ impl Trainer<'_> {
             config: &facts.config_text,
             tables: &facts.tables,
             floor: facts.floor,
+            why_training_is_above: facts.why_training_is_above,
         };
         self.run.replace("report.html", &report.html())
     }

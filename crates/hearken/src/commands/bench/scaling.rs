@@ -24,7 +24,7 @@ use super::{check_memory, write_json};
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use crate::terminal::Progress;
-use hearken::kernels::threads::with_threads;
+use hearken::kernels::threads::{MOST_THREADS, with_threads};
 use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::parse;
 use hearken::nn::plan::{Plan, Training};
@@ -43,6 +43,11 @@ pub(super) struct Arguments {
     #[arg(long, value_enum)]
     only: Option<Against>,
 
+    /// Measure at these instead of the usual ones, as in --only width --at 64,256
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "only",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    at: Vec<u32>,
+
     /// Seconds per point, but at least nine steps
     #[arg(long, default_value = "3", value_parser = super::seconds)]
     seconds: Duration,
@@ -60,6 +65,7 @@ const HELP: &str = "\
 Examples:
   hearken bench scaling
   hearken bench scaling --only length --svg docs/performance
+  hearken bench scaling --only width --at 64,128
   hearken bench scaling --json > scaling.json
 
 Keys of --json:
@@ -144,7 +150,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.only.is_some_and(|only| only != against) {
             continue;
         }
-        let cases = against.cases(machine.threads);
+        let cases = against.cases(machine.threads, &places(against, &arguments.at)?);
         let mut seconds = vec![Vec::new(); cases.len()];
         for round in 1..=ROUNDS {
             for (case, seconds) in cases.iter().zip(&mut seconds) {
@@ -182,6 +188,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     show(&report, arguments.json)
 }
 
+/// The points that were asked for, from small to large.
+fn places(against: Against, at: &[u32]) -> Result<Vec<usize>, Failure> {
+    let mut places: Vec<usize> = at.iter().map(|&n| n as usize).collect();
+    places.sort_unstable();
+    places.dedup();
+    match places.last() {
+        Some(&n) if against == Against::Threads && n > MOST_THREADS => {
+            Err(Failure::Input(format!(
+                "{n} threads, expected at most {MOST_THREADS}\nhint: more threads than cores gain nothing"
+            )))
+        }
+        _ => Ok(places),
+    }
+}
+
 impl Against {
     fn name(self) -> &'static str {
         match self {
@@ -199,29 +220,35 @@ impl Against {
         }
     }
 
-    fn cases(self, most_threads: usize) -> Vec<Case> {
+    /// The cases at these places, or at the usual ones if there are none.
+    fn cases(self, most_threads: usize, places: &[usize]) -> Vec<Case> {
+        let usual: Vec<usize> = match self {
+            Self::Length => doublings(64, 8192).collect(),
+            Self::Width => doublings(64, 1024).chain([1536]).collect(),
+            Self::Threads => doublings(1, most_threads).collect(),
+        };
+        let places = if places.is_empty() { usual.iter() } else { places.iter() };
         match self {
             // Narrow, so that attention outweighs the weights (T > 12·C = 1,536) within the range.
-            Self::Length => doublings(64, 8192)
-                .map(|tokens| Case {
+            Self::Length => places
+                .map(|&tokens| Case {
                     x: tokens,
                     layers: 2,
                     width: 128,
                     heads: 2,
                     vocabulary: 64,
-                    batch: 8192 / tokens,
+                    batch: (8192 / tokens).max(1),
                     tokens,
                     threads: most_threads,
                 })
                 .collect(),
             // Short, so that attention weighs nothing (T < 12·C) from the start.
-            Self::Width => doublings(64, 1024)
-                .chain([1536])
-                .map(|width| Case {
+            Self::Width => places
+                .map(|&width| Case {
                     x: width,
                     layers: 2,
                     width,
-                    heads: width / 64,
+                    heads: if width % 64 == 0 { width / 64 } else { 1 },
                     vocabulary: 64,
                     batch: 16,
                     tokens: 64,
@@ -229,8 +256,8 @@ impl Against {
                 })
                 .collect(),
             // The shape of configs/bench/mid.toml.
-            Self::Threads => doublings(1, most_threads)
-                .map(|threads| Case {
+            Self::Threads => places
+                .map(|&threads| Case {
                     x: threads,
                     layers: 6,
                     width: 384,
@@ -350,7 +377,7 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     }
     let exponent = |e: Option<f64>| e.map_or("–".to_owned(), |e| format!("{e:.2}"));
     for Series { against, model, points } in &report.series {
-        writeln!(out, "time of a token against {}: {model}", against.name())?;
+        writeln!(out, "time of a token against {}\n  {model}", against.name())?;
         writeln!(
             out,
             "  {:>7}  {:>9}  {:>9}  {:>7}  {:>8}  {:>7}  {:>8}  {:>8}",
@@ -420,7 +447,7 @@ mod tests {
     #[test]
     fn the_cases_are_models_that_can_be_built() {
         for against in [Against::Length, Against::Width, Against::Threads] {
-            let cases = against.cases(2);
+            let cases = against.cases(2, &[]);
             assert!(cases.iter().all(|case| case.config().unwrap().validate().is_ok()));
             let xs: Vec<usize> = cases.iter().map(|case| case.x).collect();
             let ends = match against {
@@ -430,12 +457,15 @@ mod tests {
             };
             assert_eq!((xs[0], xs[xs.len() - 1]), ends);
             assert!(xs.is_sorted());
+            let own = against.cases(2, &[1, 100, 20_000]);
+            assert!(own.iter().all(|case| case.config().unwrap().validate().is_ok()));
+            assert_eq!(own.iter().map(|case| case.x).collect::<Vec<_>>(), [1, 100, 20_000]);
         }
     }
 
     #[test]
     fn the_operations_grow_as_the_head_of_this_file_says() {
-        let cases = Against::Length.cases(1);
+        let cases = Against::Length.cases(1, &[]);
         let plan = Plan::new(&cases[0].config().unwrap());
         let weights = plan.training_flops_per_token(0);
         // Both terms are the same at T = 12·C, but for the head: V·C beside 12·L·C².

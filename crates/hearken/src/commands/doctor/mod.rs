@@ -77,20 +77,27 @@ struct Peaks {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    examine(&chosen(&arguments.ops)?, arguments, &mut io::stdout())
+}
+
+/// Measures the machine, checks each of these operations, writes the report and gives the verdict.
+fn examine(
+    chosen: &[(&'static str, Vec<Case>)],
+    arguments: &Arguments,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let start = Instant::now();
-    let chosen = chosen(&arguments.ops)?;
-    let mut out = io::stdout();
     let mut progress = Progress::new();
     let terminal = Terminal::stdout();
 
     let machine = Machine::of_this_process();
     progress.show("measuring the machine …");
     let peak = Peaks { one_thread: Peak::measure(1), all_threads: Peak::measure(machine.threads) };
-    let table = Table::new(terminal, &chosen, arguments.verbose);
+    let table = Table::new(terminal, chosen, arguments.verbose);
     if !arguments.json {
         progress.clear();
-        write_machine(&mut out, terminal, &machine, &peak)?;
-        table.write_head(&mut out)?;
+        write_machine(out, terminal, &machine, &peak)?;
+        table.write_head(out)?;
     }
     let mut ops = Vec::new();
     for (done, (op, cases)) in chosen.iter().enumerate() {
@@ -98,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let report = check::check(op, cases);
         if !arguments.json {
             progress.clear();
-            table.write_row(&mut out, &report)?;
+            table.write_row(out, &report)?;
         }
         ops.push(report);
     }
@@ -215,7 +222,9 @@ fn verdict(failed: &[&str]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use super::check::tests::case;
     use super::*;
+    use std::process::ExitCode;
 
     #[test]
     fn all_operations_are_chosen_unless_some_are_named() {
@@ -235,6 +244,40 @@ mod tests {
         };
         assert!(message("liner").contains("hint: did you mean linear"));
         assert!(message("zzz").contains("hint: the operations are "));
+    }
+
+    /// The whole command but for its choice of operations: `mul` with its own cases, and an
+    /// operation whose gradient is too small by a quarter.
+    fn with_one_wrong(json: bool) -> (Failure, String) {
+        let mut registry = chosen(&["mul".into()]).unwrap();
+        registry.push(("double", vec![case("right", 2.0), case("wrong", 1.5)]));
+        let arguments = Arguments { ops: Vec::new(), verbose: false, json };
+        let mut out = Vec::new();
+        let failure = examine(&registry, &arguments, &mut out).expect_err("double is wrong");
+        (failure, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn an_operation_that_is_off_is_named_and_the_exit_code_is_1() {
+        let (failure, out) = with_one_wrong(false);
+        let row = |op: &str| out.lines().find(|line| line.starts_with(op)).unwrap();
+        assert!(row("mul").ends_with("  ok") && row("double").ends_with("  FAILED"), "{out}");
+        assert!(out.contains("    wrong: gradient of x is off by"), "{out}");
+        assert!(!out.contains("all within their bounds"), "{out}");
+        let Failure::Check(message) = &failure else { panic!("{failure:?}") };
+        assert!(message.starts_with("this operation is off on this machine: double\nhint: "));
+        assert_eq!(failure.report(), ExitCode::from(1));
+    }
+
+    #[test]
+    fn an_operation_that_is_off_is_named_in_json_and_the_exit_code_is_1() {
+        let (failure, out) = with_one_wrong(true);
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["ok"], false);
+        assert_eq!(report["failed"], serde_json::json!(["double"]));
+        let ok: Vec<_> = report["ops"].as_array().unwrap().iter().map(|op| &op["ok"]).collect();
+        assert_eq!(ok, [true, false]);
+        assert_eq!(failure.report(), ExitCode::from(1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Ctrl-C in a conversation: ends the text that is being written, or, at the prompt, the program.
 
+use crate::terminal::say;
 use hearken::train::interrupt::EXIT_CODE;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -11,7 +12,7 @@ pub(super) fn watch() {
     let _ = ctrlc::set_handler(|| {
         // The second one does not wait for the next token.
         if !WRITING.load(SeqCst) || STOP.swap(true, SeqCst) {
-            eprintln!();
+            say!("");
             std::process::exit(EXIT_CODE);
         }
     });

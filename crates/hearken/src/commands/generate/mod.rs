@@ -6,7 +6,7 @@ mod write;
 
 use crate::failure::Failure;
 use crate::model::{Model, ModelArguments, TokenizerArguments, parse_ids};
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::BeamSearch;
 use hearken::infer::generate::Request;
@@ -294,21 +294,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Continues line after line until the input ends.
 fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
     interrupt::watch();
-    eprintln!("type a beginning and press Enter; Ctrl-C ends a text, Ctrl-D all");
+    say!("type a beginning and press Enter; Ctrl-C ends a text, Ctrl-D all");
     for turn in 0.. {
-        eprint!("> ");
-        io::stderr().flush()?;
+        let _ = write!(io::stderr(), "> ").and_then(|()| io::stderr().flush());
         let mut line = String::new();
         let read = io::stdin().lock().read_line(&mut line);
         let read = read.map_err(|error| Failure::Input(format!("cannot read: {error}")))?;
         if read == 0 {
-            eprintln!();
+            say!("");
             break;
         }
         let prompt = Prompt::Text(line.trim_end_matches(['\r', '\n']).to_owned());
         match interrupt::while_writing(|| writer.write(&prompt, turn)) {
             // A character that the tokenizer does not know ends the line, not the conversation.
-            Err(Failure::Input(message)) => eprintln!("error: {message}"),
+            Err(Failure::Input(message)) => say!("error: {message}"),
             other => other?,
         }
     }

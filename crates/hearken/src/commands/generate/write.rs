@@ -3,7 +3,7 @@
 use super::prompt::Prompt;
 use super::{Job, Way, interrupt};
 use crate::failure::Failure;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::Found;
 use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate};
@@ -164,7 +164,7 @@ impl<W: Write> Writer<'_, W> {
         }
         if self.verbose {
             let (read, wrote) = (request.prompt.len(), new.len());
-            eprintln!(
+            say!(
                 "read {read} tokens in {reading:.3} s ({:.0}/s), wrote {wrote} in {seconds:.3} s \
                  ({speed:.0}/s); seed {}",
                 read as f64 / reading.max(1e-9),
@@ -251,9 +251,10 @@ impl<W: Write> Writer<'_, W> {
             writeln!(self.out, "{}", ids.join(","))?;
         }
         if self.verbose {
-            eprintln!(
+            say!(
                 "{beams} beams, {steps} tokens in {seconds:.3} s; ln p {:.3}, score {:.3}",
-                best.log_probability, best.score
+                best.log_probability,
+                best.score
             );
         }
         Ok(())

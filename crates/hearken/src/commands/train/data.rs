@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::run_config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
-use crate::terminal::Progress;
+use crate::terminal::{Progress, say};
 use hearken::data::batches::evaluation::Windows;
 use hearken::data::batches::{Batch, Batches, RandomWindows, ShuffledWindows};
 use hearken::data::corpus::{Corpus, Ids, Outcome, Source, Validation};
@@ -14,6 +14,11 @@ use std::path::PathBuf;
 
 /// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
 const EVALUATION_TOKENS: usize = 4096;
+
+/// See `hearken::data::stories`, "Windows".
+const CUT_STORIES: &str = "Training lies above validation because its rows are cut at the end of \
+    the context: beginnings of stories, which hold all that cannot be guessed, count for more \
+    there than in validation, where stories are whole.";
 
 // What preparing leaves in a run directory.
 const TOKENIZER: &str = "tokenizer.json";
@@ -29,6 +34,8 @@ pub(super) struct Data {
     pub(super) floor: Option<f64>,
     /// What it is, in a few words.
     pub(super) name: String,
+    /// For the report: why the training loss lies above the validation loss.
+    pub(super) why_training_is_above: Option<&'static str>,
 }
 
 enum Held {
@@ -63,6 +70,7 @@ impl Data {
             validation: Held::Stories(validation),
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
+            why_training_is_above: Some(CUT_STORIES),
         })
     }
 
@@ -93,7 +101,7 @@ impl Data {
         let corpus = Corpus::prepare(&source, &validation, &tokenizer, &cache, &mut report)?;
         if let Outcome::Rebuilt { reason } = &corpus.outcome {
             progress.clear();
-            eprintln!("note: the tokenised text was made anew, since {reason}");
+            say!("note: the tokenised text was made anew, since {reason}");
         }
         let batches: Box<dyn Batches> = match data.windows {
             WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
@@ -108,6 +116,7 @@ impl Data {
             validation: Held::Text { ids: corpus.validation, length },
             floor: None,
             name,
+            why_training_is_above: None,
         })
     }
 

@@ -6,6 +6,7 @@ mod task;
 use crate::failure::Failure;
 use crate::machine::{self, Machine, Peak};
 use crate::run_config::RunConfig;
+use crate::terminal::say;
 use data::Data;
 use hearken::nn::decoder::Decoder;
 use hearken::nn::plan::{Memory, Plan, Training};
@@ -35,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Updates of the weights
+    /// Updates of the weights; a warm-up that you did not set takes a tenth of them at most
     #[arg(long)]
     steps: Option<u64>,
 
@@ -112,6 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     setup.stop = interrupt::install().map_err(failure)?;
     setup.peak_flops = Some(peak.gflops * 1e9);
     setup.entropy_floor = data.floor;
+    setup.why_training_is_above = data.why_training_is_above;
     setup.tables = tables(&plan, &memory);
     let path = setup.run.path().to_owned();
     let floor = data.floor;
@@ -137,6 +139,10 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
     train.batch_size = arguments.batch_size.unwrap_or(train.batch_size);
     train.lr = arguments.lr.unwrap_or(train.lr);
     train.seed = arguments.seed.unwrap_or(train.seed);
+    // A run that goes on keeps the schedule that it began with.
+    if arguments.resume.is_none() {
+        config.fit_warmup();
+    }
     Ok(config)
 }
 
@@ -231,10 +237,11 @@ fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, 
         d.layers, d.width, d.heads, d.context, d.vocabulary
     );
     let train = &config.train;
-    eprintln!("{} parameters: {model}", thousands(plan.parameters() as f64));
-    eprintln!(
-        "{} steps of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
+    say!("{} parameters: {model}", thousands(plan.parameters() as f64));
+    say!(
+        "{} step{} of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
         thousands(train.steps as f64),
+        if train.steps == 1 { "" } else { "s" },
         train.batch_size,
         data.batches.length(),
         data.name,
@@ -242,9 +249,9 @@ fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, 
         size(memory.total())
     );
     if let Some(floor) = data.floor {
-        eprintln!("no model can get below a loss of {floor:.4} nats per token");
+        say!("no model can get below a loss of {floor:.4} nats per token");
     }
-    eprintln!("writing to {}", path.display());
+    say!("writing to {}", path.display());
 }
 
 /// For the report.
@@ -277,7 +284,7 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
     let show = path.display();
     if summary.outcome == Outcome::Interrupted {
         writeln!(out, "stopped after step {}", summary.step)?;
-        eprintln!("go on:  hearken train --resume {show}");
+        say!("go on:  hearken train --resume {show}");
         out.flush()?;
         return Err(Failure::Interrupted);
     }
@@ -293,12 +300,12 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
         }
         (None, _) => writeln!(out, "trained {} steps", summary.step)?,
     }
-    eprintln!(
+    say!(
         "trained for {:.0} s, {} tokens",
         summary.elapsed_seconds,
         thousands(summary.tokens as f64)
     );
-    eprintln!("look:   {}", path.join("report.html").display());
-    eprintln!("write:  hearken generate --model {show}");
+    say!("look:   {}", path.join("report.html").display());
+    say!("write:  hearken generate --model {show}");
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! An operation of your own, proven: softplus, `out = ln(1 + eˣ)`.
 //!
 //! ```text
-//! cargo run --release -p hearken-tensor --example own_op
+//! cargo run --release --example own_op
 //! ```
 //!
-//! Five steps, in the order in which every file of `src/ops/` has them.
+//! Five steps, in the order in which every file of `crates/tensor/src/ops/` has them.
 
-use hearken_tensor::gradcheck::{Case, Tolerance};
-use hearken_tensor::reference::Array;
-use hearken_tensor::{Backward, Gradients, Saved, Tensor, Var, Write};
+use hearken::tensor::gradcheck::{Case, Tolerance};
+use hearken::tensor::reference::Array;
+use hearken::tensor::{Backward, Gradients, Saved, Tensor, Var, Write};
 
 // 1. The derivation, with numbered terms. `dout` is the gradient that comes in, `dx` the one that
 //    goes out.
@@ -32,7 +32,7 @@ fn softplus(x: &Var) -> Var {
 
 // 3. The backward, right beneath. `Saved` keeps its value in 16 bits if the surroundings say so.
 //    The first time a gradient is written, `write` is `Set` and the memory holds garbage; after
-//    that it is `Add`. The kernels of `hearken-kernels` take a `Write` too and are parallel.
+//    that it is `Add`. The kernels of `hearken::kernels` take a `Write` too and are parallel.
 
 struct SoftplusBackward {
     x: Saved,
@@ -98,6 +98,6 @@ fn main() {
 mod tests {
     #[test]
     fn softplus_is_proven() {
-        hearken_tensor::gradcheck::assert_all(&super::cases());
+        hearken::tensor::gradcheck::assert_all(&super::cases());
     }
 }
