@@ -7,6 +7,7 @@
 //! - Dimensions of length 1 work.
 //! - NaN in gives NaN out, infinity gives a defined result, and neither panics or hangs.
 
+use hearken_kernels::activation::Activation;
 use hearken_kernels::attention::scores::Causal;
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::ops::activations::gelu;
@@ -15,6 +16,7 @@ use hearken_tensor::ops::concat::concat;
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
 use hearken_tensor::ops::dropout::dropout;
 use hearken_tensor::ops::embedding::embedding;
+use hearken_tensor::ops::feed_forward::feed_forward;
 use hearken_tensor::ops::gated::swiglu;
 use hearken_tensor::ops::head_cross_entropy::{head_cross_entropy, last_logits, token_losses};
 use hearken_tensor::ops::layer_norm::layer_norm;
@@ -114,6 +116,21 @@ fn misfits() -> Vec<Misfit> {
             || rms_norm(&ones(&[2, 3]), Some(&ones(&[4])), 1e-5),
             &["(2, 3)", "(4)"],
         ),
+        misfit(
+            "feed_forward",
+            || feed(&[ones(&[2, 3]), ones(&[5, 4]), ones(&[3, 5])]),
+            &["(2, 3)", "(5, 4)"],
+        ),
+        misfit(
+            "feed_forward",
+            || feed(&[ones(&[2, 3]), ones(&[5, 3]), ones(&[3, 4])]),
+            &["(5, 3)", "(3, 4)"],
+        ),
+        misfit(
+            "feed_forward",
+            || feed(&[ones(&[2, 3]), ones(&[5, 3]), ones(&[3, 5]), ones(&[5]), ones(&[2])]),
+            &["(3, 5)", "2"],
+        ),
         misfit("gated", || swiglu(&ones(&[2, 3])), &["(2, 3)", "even"]),
         misfit("embedding", || embedding(&ones(&[4, 2]), &[0, 1, 2], [2, 2]), &["3", "(2, 2)"]),
         misfit("embedding", || embedding(&ones(&[4, 2]), &[4], [1]), &["(4, 2)", "id 4"]),
@@ -159,6 +176,12 @@ fn misfits() -> Vec<Misfit> {
 
 /// Operations on one tensor of any shape: nothing can be misfit.
 const FIT_EVERYTHING: &[&str] = &["activations", "scale", "softmax"];
+
+/// x, U and D, with b and c or without.
+fn feed(v: &[Var]) -> Var {
+    let biases = (v.len() == 5).then(|| [&v[3], &v[4]]);
+    feed_forward(&v[0], &v[1], Activation::GeluTanh, &v[2], biases)
+}
 
 #[test]
 fn shapes_that_do_not_fit_are_named() {
@@ -238,6 +261,11 @@ fn with_dimension(n: usize) -> Vec<(&'static str, Vec<Var>, Var, Vec<usize>)> {
     run("rms_norm", &[&[2, n], &[n]], &|v| rms_norm(&v[0], Some(&v[1]), 1e-5), &[2, n]);
     run("softmax", &[&[n, 3]], &|v| softmax(v[0].clone(), 1.0), &[n, 3]);
     run("softmax", &[&[2, n]], &|v| softmax(v[0].clone(), 1.0), &[2, n]);
+    let shapes = |rows, narrow, wide| [vec![rows, narrow], vec![wide, narrow], vec![3, wide]];
+    for (rows, narrow, wide) in [(n, 2, 4), (2, n, 4), (2, 2, n)] {
+        let [x, up, down] = shapes(rows, narrow, wide);
+        run("feed_forward", &[&x, &up, &down, &[wide], &[3]], &feed, &[rows, 3]);
+    }
     run("gated", &[&[n, 6]], &|v| swiglu(&v[0]), &[n, 3]);
     run("gated", &[&[2, 2 * n]], &|v| swiglu(&v[0]), &[2, n]);
     run("dropout", &[&[n, 3]], &|v| dropout(v[0].clone(), 0.5, KEY), &[n, 3]);
@@ -316,8 +344,9 @@ fn a_nan_stays_in_its_row() {
         Var::leaf(x)
     };
     let w = ones(&[4, 4]);
-    let rows: [(&str, Var); 8] = [
+    let rows: [(&str, Var); 9] = [
         ("linear", linear(&x(), &w, None)),
+        ("feed_forward", feed(&[x(), w.clone(), w.clone()])),
         ("layer_norm", layer_norm(&x(), None, None, 1e-5)),
         ("rms_norm", rms_norm(&x(), None, 1e-5)),
         ("gelu", gelu(x())),
