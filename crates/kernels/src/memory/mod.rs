@@ -152,7 +152,7 @@ mod tests {
         let mut halves: Vec<Buffer<u16>> = lens.map(Buffer::pooled).into();
         for (i, (buffer, half)) in buffers.iter_mut().zip(&mut halves).enumerate() {
             assert_eq!((buffer.len(), half.len()), (lens[i], lens[i]));
-            assert!(lens[i] == 0 || buffer.as_ptr() as usize % CACHE_LINE == 0);
+            assert!(lens[i] == 0 || (buffer.as_ptr() as usize).is_multiple_of(CACHE_LINE));
             buffer.fill(i as f32);
             half.fill(i as u16);
         }

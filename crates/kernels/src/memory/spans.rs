@@ -144,7 +144,9 @@ mod tests {
 
     fn with_chunks(chunks: &[Range<usize>]) -> Spans {
         let mut spans = Spans::new();
-        chunks.iter().for_each(|chunk| spans.add_chunk(chunk.clone()));
+        for chunk in chunks {
+            spans.add_chunk(chunk.clone());
+        }
         spans
     }
 
@@ -173,7 +175,9 @@ mod tests {
                 spans.give(start, bytes);
             }
         }
-        live.drain(..).for_each(|(start, bytes)| spans.give(start, bytes));
+        for (start, bytes) in live {
+            spans.give(start, bytes);
+        }
         assert_eq!(spans.kept(), spans.touched());
         assert_eq!(spans.remove_free_chunks().len(), 3);
         assert_eq!((spans.touched(), spans.take(1)), (0, None));

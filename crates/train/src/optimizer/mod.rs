@@ -96,7 +96,9 @@ impl Optimizer {
             slots.len()
         };
         threads::for_row_chunks(slots.len(), per_task, [(slots, 1)], |_, [slots]| {
-            slots.iter_mut().for_each(|slot| slot.step(config, lr, factor, adam));
+            for slot in slots {
+                slot.step(config, lr, factor, adam);
+            }
         });
     }
 
