@@ -310,7 +310,9 @@ fn backward_and_forward_on<S: Simd>(
     assert_eq!(x.len(), gradient.len());
     for_activation!(activation, {
         each_span!(S, x.len(), |at| {
-            let (value, slope) = activation.with_derivative(s, s.read(x, at));
+            // What fell below f16's range was kept as −∞, whose product with 0 would be NaN; NaN stays.
+            let kept = s.max(s.splat(f32::MIN), s.read(x, at));
+            let (value, slope) = activation.with_derivative(s, kept);
             s.write(x, at, value);
             s.write(gradient, at, s.mul(s.read(gradient, at), slope));
         });

@@ -2,6 +2,7 @@
 //!
 //! One test alone in its process, since the allocator counts for all threads.
 
+use hearken_kernels::activation::Activation;
 use hearken_kernels::attention::scores::Causal;
 use hearken_kernels::counting::Counting;
 use hearken_kernels::memory::arena;
@@ -13,6 +14,7 @@ use hearken_tensor::ops::attention::{Attend, attention_packed};
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::ops::dropout::dropout;
 use hearken_tensor::ops::embedding::embedding;
+use hearken_tensor::ops::feed_forward::feed_forward;
 use hearken_tensor::ops::head_cross_entropy::head_cross_entropy;
 use hearken_tensor::ops::layer_norm::layer_norm;
 use hearken_tensor::ops::linear::linear;
@@ -85,9 +87,14 @@ impl Model {
                 let y = attention_packed(&qkv, &[], &how); // (B, T, C)
                 let x = linear(&y, w_out.weight(), None) + &x[0];
                 let y = rms_norm(&x, Some(&gain2.var()), 1e-5);
-                let y = gelu_tanh(linear(&y, w1.weight(), Some(&b1.var()))); // (B, T, F)
-                let y = dropout(linear(&y, w2.weight(), Some(&b2.var())), 0.1, key); // (B, T, C)
-                y + &x
+                let y = if site == 0 {
+                    let hidden = gelu_tanh(linear(&y, w1.weight(), Some(&b1.var()))); // (B, T, F)
+                    linear(&hidden, w2.weight(), Some(&b2.var())) // (B, T, C)
+                } else {
+                    let biases = [&b1.var(), &b2.var()];
+                    feed_forward(&y, w1.weight(), Activation::GeluTanh, w2.weight(), Some(biases))
+                };
+                dropout(y, 0.1, key) + &x
             };
             // One block recomputed in the backward, the other not.
             x = if site == 0 { checkpoint(&[&x], block) } else { block(&[x]) };

@@ -153,7 +153,8 @@ pub(crate) unsafe fn block<S: Tile>(
             };
             // SAFETY: the farthest elements of A and B that the tile reads are inside, by the
             // assertions, and so are `depth` rows of each panel in `room`, which the first row of
-            // tiles, a whole one, writes before others read it; the tile is part of the block of `out` that the caller vouches for.
+            // tiles, a whole one, writes before others read it; the tile is part of the block of
+            // `out` that the caller vouches for.
             unsafe {
                 let out = out.add(i * out_stride + panel * S::COLUMNS);
                 s.tile((tile_rows, tile_columns), operands, out, out_stride, write);

@@ -278,10 +278,13 @@ fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
 
 #[test]
 fn epilogue_goes_back_through_an_activation() {
-    for (m, n, k) in [(1, 70, 40), (30, 70, 600), (70, 33, 16), (3, 600, 20), (5, 9, 0)] {
+    let small = [(1, 70, 40), (30, 70, 600), (70, 33, 16), (3, 600, 20), (5, 9, 0)];
+    // Several groups of columns and blocks of depth, and three rows over several blocks.
+    for (m, n, k) in small.into_iter().chain([(440, 432, 400), (100, 480, 400), (3, 70, 800)]) {
         let (a, b, before) = (numbers(m * k, 1), numbers(n * k, 2), numbers(m * n, 3));
-        let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, n, k).transposed());
-        for f in Activation::ALL {
+        let a = Matrix::new(&a, m, k);
+        let layouts = [Matrix::new(&b, n, k).transposed(), Matrix::new(&b, k, n)];
+        for (b, f) in layouts.into_iter().flat_map(|b| Activation::ALL.map(|f| (b, f))) {
             let (mut want, mut activated) = (vec![0.0; m * n], before.clone());
             gemm(a, b, &mut want, n, Write::Set, Epilogue::default());
             activation::backward_in_place(f, &before, &mut want);

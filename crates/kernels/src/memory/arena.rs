@@ -6,11 +6,14 @@
 //! are. Where pages are virtual twice over, as on most rented machines, looking one up is dear.
 
 use super::spans::Spans;
-use super::{CACHE_LINE, HUGE_PAGE, ask_for_huge_pages};
+use super::{HUGE_PAGE, ask_for_huge_pages};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Up to this alignment zeroed memory comes from `calloc`, which leaves fresh pages untouched.
+const CALLOC_ALIGN: usize = 16;
 
 struct Arena {
     spans: Spans,
@@ -28,6 +31,7 @@ unsafe impl Send for Chunk {}
 
 static ARENA: Mutex<Arena> = Mutex::new(Arena { spans: Spans::new(), chunks: BTreeMap::new() });
 
+/// The only panic while it is locked, of a size that overflows, comes before anything is changed.
 fn arena() -> MutexGuard<'static, Arena> {
     ARENA.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -41,11 +45,10 @@ pub(super) fn take(bytes: usize) -> NonNull<u8> {
         arena.spans.take(bytes)
     });
     let start = start.expect("a chunk was added that is large enough");
-    let (&base, chunk) = arena.chunks.range(..=start).next_back().expect("a span is in a chunk");
-    let into = base - chunk.memory.addr().get() + (start - base);
-    // SAFETY: `base` is in the chunk's allocation, and `start` in the span that begins there and
-    // ends with it, as `grow` has entered it.
-    unsafe { chunk.memory.add(into) }
+    let (_, chunk) = arena.chunks.range(..=start).next_back().expect("a span is in a chunk");
+    // SAFETY: the books give addresses of chunks that `grow` has entered alone, and each of these
+    // lies inside the allocation of its `memory`.
+    unsafe { chunk.memory.add(start - chunk.memory.addr().get()) }
 }
 
 /// Gives back what [`take`] gave for `bytes`.
@@ -76,8 +79,8 @@ impl Arena {
         let size = Spans::chunk_for(bytes, HUGE_PAGE);
         // A huge page more, so that the chunk can start on one. Aligned memory would not do: the
         // system's allocator writes its zeros, where untouched pages are zero by themselves.
-        let layout = Layout::from_size_align(size + HUGE_PAGE, CACHE_LINE.min(16))
-            .expect("buffer size overflows");
+        let layout =
+            Layout::from_size_align(size + HUGE_PAGE, CALLOC_ALIGN).expect("buffer size overflows");
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc_zeroed(layout) };
         let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };

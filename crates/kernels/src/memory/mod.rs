@@ -1,8 +1,9 @@
 //! Memory for tensors: `f32` and 16-bit buffers that start on a cache line.
 //!
 //! A 64-byte vector load that straddles two cache lines costs two, so buffers start on a
-//! 64-byte boundary; large ones start on a 2 MiB boundary, where the kernel of the operating
-//! system can back them with huge pages and a fresh buffer costs one page fault instead of 512.
+//! 64-byte boundary; large ones of their own start on a 2 MiB boundary, where the kernel of the
+//! operating system can back them with huge pages and a fresh buffer costs one page fault instead
+//! of 512.
 //! Buffers that come and go, as those of tensors, are cut from larger pieces: see [`arena`].
 
 pub mod arena;
@@ -14,7 +15,7 @@ use std::ptr::NonNull;
 
 /// Bytes in a cache line, and the alignment of small buffers.
 const CACHE_LINE: usize = 64;
-/// Bytes in a huge page, and the alignment of buffers at least that large.
+/// Bytes in a huge page, and the alignment of buffers at least that large that are not pooled.
 pub const HUGE_PAGE: usize = 2 << 20;
 /// Bytes from which on a buffer of the arena is cut from it: a page.
 pub const SMALLEST_PIECE: usize = 4096;
@@ -85,8 +86,8 @@ fn ask_for_huge_pages(memory: *mut u8, bytes: usize) {
         unsafe extern "C" {
             fn madvise(start: *mut u8, bytes: usize, advice: i32) -> i32;
         }
-        // SAFETY: advice about pages that start in this allocation, which starts on a huge page
-        // and whose whole huge pages alone are named; content does not change. A refusal is fine.
+        // SAFETY: `memory` starts on a huge page and `bytes` of it are inside one allocation, of
+        // which whole huge pages alone are named; content does not change. A refusal is fine.
         unsafe { madvise(memory, bytes - bytes % HUGE_PAGE, MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]

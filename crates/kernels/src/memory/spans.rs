@@ -4,7 +4,8 @@
 //! The space is made of chunks. A request is cut from the smallest free span that fits (of two as
 //! small, the lower), and a span that comes back grows together with its free neighbours. So what
 //! one tensor leaves serves another of any other size, and a training step, which asks for the
-//! same sizes in the same order as the one before it, gets the same addresses.
+//! same sizes in the same order as the one before it, gets the same addresses as long as one thread
+//! asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

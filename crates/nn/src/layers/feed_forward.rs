@@ -60,17 +60,18 @@ impl FeedForward {
     }
 
     fn plain(&self, x: &Var, f: Activation, pass: &Pass) -> Var {
-        let (up, down) = (self.up.weight.weight(), self.down.weight.weight());
+        let up = self.up.weight.weight();
         let biases = [&self.up, &self.down].map(|layer| layer.bias.as_ref().map(Param::var));
-        if pass.key(self.dropout, self.site).is_some() {
-            let hidden = ops::linear::linear_activation(x, up, biases[0].as_ref(), f); // (…, F)
-            return self.down.forward(&pass.dropout(hidden, self.dropout, self.site));
-        }
+        let drops = pass.key(self.dropout, self.site).is_some();
         let biases = match &biases {
-            [Some(up), Some(down)] => Some([up, down]),
-            _ => None,
+            [Some(up), Some(down)] if !drops => Some([up, down]),
+            [None, None] if !drops => None,
+            [up_bias, _] => {
+                let hidden = ops::linear::linear_activation(x, up, up_bias.as_ref(), f); // (…, F)
+                return self.down.forward(&pass.dropout(hidden, self.dropout, self.site));
+            }
         };
-        ops::feed_forward::feed_forward(x, up, f, down, biases)
+        ops::feed_forward::feed_forward(x, up, f, self.down.weight.weight(), biases)
     }
 
     fn gated(&self, x: &Var, f: Activation, pass: &Pass) -> Var {

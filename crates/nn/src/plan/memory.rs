@@ -4,9 +4,9 @@
 //! A formula would have to know at which moment the peak falls: in the head, where all that was
 //! saved is there and a chunk of logits beside it, or in the middle of backward, when gradients
 //! have come and activations have not gone. And the pool has two answers. *In use* is what is
-//! alive; but a buffer that was given back serves only lengths of its own class
-//! ([`hearken_tensor::pool`]), so what the process holds, *reserved*, is the sum over classes of
-//! the most that each ever had. Both come out of the rehearsal.
+//! alive; what the process holds, *reserved*, is all memory that a tensor was ever on, with the
+//! gaps that come and go between tensors of different sizes ([`hearken_tensor::pool`]). Both come
+//! out of the rehearsal, which keeps the same books.
 //!
 //! What each operation saves is written at its head (`hearken_tensor::ops`); in f32 a saved value
 //! is another handle to the same tensor and costs nothing, in 16 bits it is a copy of half the
@@ -42,7 +42,7 @@ pub struct Memory {
     /// The optimiser's numbers.
     pub optimizer: u64,
     /// Everything else that is reserved: what forward keeps for backward, the working set beside
-    /// it, 16-bit copies of the weights, and what buffers are longer than their tensors.
+    /// it, 16-bit copies of the weights, and the gaps between tensors.
     pub activations: u64,
     /// What kernels work in beside tensors.
     pub kernels: u64,

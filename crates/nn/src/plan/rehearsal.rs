@@ -13,8 +13,9 @@ use std::rc::Rc;
 #[derive(Default)]
 struct Ledger {
     spans: Spans,
-    /// Bytes of buffers that are too small for the arena.
+    /// Bytes of buffers that are too small for the arena, and the most that there ever were.
     small: usize,
+    most_small: usize,
     in_use: usize,
     peak: usize,
 }
@@ -26,6 +27,7 @@ impl Ledger {
         self.peak = self.peak.max(self.in_use);
         if bytes < SMALLEST_PIECE {
             self.small += bytes;
+            self.most_small = self.most_small.max(self.small);
             return None;
         }
         if let Some(start) = self.spans.take(bytes) {
@@ -119,10 +121,10 @@ impl Stage {
         self.ledger.borrow().peak as u64
     }
 
-    /// All memory that tensors were ever on, and what few are small.
+    /// All memory that tensors were ever on.
     pub(super) fn reserved(&self) -> u64 {
         let books = self.ledger.borrow();
-        (books.spans.touched() + books.small) as u64
+        (books.spans.touched() + books.most_small) as u64
     }
 
     fn take(&self, len: usize) -> Handle {

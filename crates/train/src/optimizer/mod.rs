@@ -88,13 +88,12 @@ impl Optimizer {
         let adam = self.begin(lr);
         let (slots, config) = (&mut self.slots, &self.config);
         // Threads share out whole parameters, each of which is then stepped by one of them, if
-        // none is so large that the others would wait for it; else they share out each parameter.
+        // none is more than a quarter of a thread's share: the last to be done is not waited for
+        // long, whichever it is. Else they share out each parameter.
         let sizes = || slots.iter().map(|slot| slot.parameter.shape().len());
-        let per_task = if sizes().max().unwrap_or(0) * threads::count() <= sizes().sum() {
-            1
-        } else {
-            slots.len()
-        };
+        let largest = sizes().max().unwrap_or(0);
+        let per_task =
+            if 4 * largest * threads::count() <= sizes().sum() { 1 } else { slots.len() };
         threads::for_row_chunks(slots.len(), per_task, [(slots, 1)], |_, [slots]| {
             for slot in slots {
                 slot.step(config, lr, factor, adam);
