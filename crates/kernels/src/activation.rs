@@ -310,7 +310,8 @@ fn backward_and_forward_on<S: Simd>(
     assert_eq!(x.len(), gradient.len());
     for_activation!(activation, {
         each_span!(S, x.len(), |at| {
-            // What fell below f16's range was kept as −∞, whose product with 0 would be NaN; NaN stays.
+            // What fell below f16's range was kept as −∞, whose product with 0 would be NaN. A NaN
+            // stays.
             let kept = s.max(s.splat(f32::MIN), s.read(x, at));
             let (value, slope) = activation.with_derivative(s, kept);
             s.write(x, at, value);
