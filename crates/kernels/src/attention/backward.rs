@@ -3,8 +3,10 @@
 //! A task owns some blocks of keys of one key/value head. For each it walks over the blocks of
 //! queries that see it, and accumulates dk and dv of the block in cache. Tasks that share a
 //! head would all add to its dq; instead each has a dq of its own, and these are added up in
-//! order when all are done. How many tasks share a head depends on the shape alone.
+//! order when all are done. How many tasks share a head depends on the shape alone. Where none
+//! do, a task does everything for its head, from packing to writing dq.
 
+use super::bands::{bands, shifted};
 use super::forward::{TASKS, wave};
 use super::products::{Left, padded, product};
 use super::scores::Visibility;
@@ -15,6 +17,7 @@ use super::{Attention, Gradients, RowsMut, Scores, Shape};
 use crate::Write;
 use crate::scratch;
 use crate::threads::{self, SharedMut};
+use std::ops::Range;
 
 /// Working memory of the heads taken at once, in floats (32 MiB), unless more are needed to have
 /// enough tasks.
@@ -62,6 +65,32 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
     if let Some((dscores, Write::Set)) = &mut dscores {
         dscores.fill(0.0);
     }
+    let of_keys = (dkeys.as_ref(), dvalues.as_ref());
+    if shares == 1 && partial == 0 {
+        // A task is the whole of a key/value head: what it prepares is in its own cache when it
+        // needs it, and threads meet once.
+        threads::for_each(pairs, |pair| {
+            let (b, h) = (pair / kv_heads, pair % kv_heads * group);
+            scratch::with(group * layout.head(), |memory| {
+                let memory = memory.chunks_exact_mut(layout.head().max(1)).enumerate();
+                let heads = memory.map(|(g, memory)| {
+                    let (packed, dq) = memory.split_at_mut(layout.packed);
+                    prepare(attention, (out, lse, dout), (b, h + g), packed);
+                    dq.fill(0.0);
+                    Head { packed, dq, partial: &mut [] }
+                });
+                let mut heads: Vec<Head<'_>> = heads.collect();
+                share_of_keys(attention, b, h, 0, shares, &mut heads, of_keys);
+                if let Some(dqueries) = &dqueries {
+                    for (g, head) in heads.iter().enumerate() {
+                        // SAFETY: (b, h + g) belongs to this task alone.
+                        unsafe { dqueries.put(b, 0..queries, h + g, head.dq, q_stride) };
+                    }
+                }
+            });
+        });
+        return;
+    }
     let wave = wave(pairs, group * layout.head(), shares, WORKING_FLOATS);
     for first in (0..pairs).step_by(wave.max(1)) {
         let pairs = first..(first + wave).min(pairs);
@@ -74,16 +103,15 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
         scratch::with(wave_heads * layout.head(), |memory| {
             let (packed, memory) = memory.split_at_mut(wave_heads * layout.packed);
             let (dq, partials) = memory.split_at_mut(wave_heads * shares * layout.dq);
-            prepare(attention, out, lse, dout, place, &mut *packed, &layout, wave_heads);
-            threads::for_row_chunks(
-                wave_heads * shares,
-                1,
-                [(&mut *dq, layout.dq), (&mut *partials, partial)],
-                |_, [dq, partials]| {
-                    dq.fill(0.0);
-                    partials.fill(0.0);
-                },
-            );
+            let parts = [(&mut *packed, layout.packed)];
+            threads::for_row_chunks(wave_heads, 1, parts, |i, [packed]| {
+                prepare(attention, (out, lse, dout), place(i.start), packed);
+            });
+            let parts = [(&mut *dq, layout.dq), (&mut *partials, partial)];
+            threads::for_row_chunks(wave_heads * shares, 1, parts, |_, [dq, partials]| {
+                dq.fill(0.0);
+                partials.fill(0.0);
+            });
             {
                 let (dq, partials) = (SharedMut::new(dq), SharedMut::new(partials));
                 threads::for_each(pairs.len() * shares, |task| {
@@ -99,10 +127,9 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                         let packed = &packed[i * layout.packed..(i + 1) * layout.packed];
                         Head { packed, dq, partial }
                     });
-                    let heads: Vec<Head<'_>> = heads.collect();
+                    let mut heads: Vec<Head<'_>> = heads.collect();
                     let (b, h) = place(pair * group);
-                    let of_keys = (dkeys.as_ref(), dvalues.as_ref());
-                    share_of_keys(attention, b, h, share, shares, heads, of_keys);
+                    share_of_keys(attention, b, h, share, shares, &mut heads, of_keys);
                 });
             }
             if let Some(dqueries) = &dqueries {
@@ -122,39 +149,32 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
     }
 }
 
-/// Fills `packed` of every head of the wave: q · scale, dout, lse, δ.
+/// Fills `packed` of head (b, h): q · scale, dout, lse, δ.
 fn prepare<M: Scores>(
     attention: &Attention<'_, M>,
-    out: &[f32],
-    lse: &[f32],
-    dout: &[f32],
-    place: impl Fn(usize) -> (usize, usize) + Sync,
+    (out, lse, dout): (&[f32], &[f32], &[f32]),
+    (b, h): (usize, usize),
     packed: &mut [f32],
-    layout: &Layout,
-    wave_heads: usize,
 ) {
     let Shape { queries, heads, width, value_width, .. } = attention.shape;
     let (q_stride, o_stride) = (padded(width), padded(value_width));
     if queries == 0 {
         return;
     }
-    threads::for_row_chunks(wave_heads, 1, [(packed, layout.packed)], |i, [packed]| {
-        let (b, h) = place(i.start);
-        let (q, packed) = packed.split_at_mut(queries * q_stride);
-        let (o, packed) = packed.split_at_mut(queries * o_stride);
-        let (own_lse, delta) = packed.split_at_mut(queries);
-        let (rows, stride) = attention.queries.strided(b, 0..queries, h);
-        pack_rows(rows, stride, width, attention.scale, q_stride, q);
-        let (start, stride) = ((b * queries * heads + h) * value_width, heads * value_width);
-        let (out, dout) = (&out[start..], &dout[start..]);
-        pack_rows(dout, stride, value_width, 1.0, o_stride, o);
-        dots_of_rows(out, dout, stride, value_width, delta);
-        let lse = &lse[(b * heads + h) * queries..][..queries];
-        for (own, &lse) in own_lse.iter_mut().zip(lse) {
-            // Nothing seen: +∞ makes every weight exp(s − ∞) = 0.
-            *own = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
-        }
-    });
+    let (q, packed) = packed.split_at_mut(queries * q_stride);
+    let (o, packed) = packed.split_at_mut(queries * o_stride);
+    let (own_lse, delta) = packed.split_at_mut(queries);
+    let (rows, stride) = attention.queries.strided(b, 0..queries, h);
+    pack_rows(rows, stride, width, attention.scale, q_stride, q);
+    let (start, stride) = ((b * queries * heads + h) * value_width, heads * value_width);
+    let (out, dout) = (&out[start..], &dout[start..]);
+    pack_rows(dout, stride, value_width, 1.0, o_stride, o);
+    dots_of_rows(out, dout, stride, value_width, delta);
+    let lse = &lse[(b * heads + h) * queries..][..queries];
+    for (own, &lse) in own_lse.iter_mut().zip(lse) {
+        // Nothing seen: +∞ makes every weight exp(s − ∞) = 0.
+        *own = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
+    }
 }
 
 /// Term (4): the shares of dq added up in order.
@@ -208,7 +228,7 @@ fn share_of_keys<M: Scores>(
     h: usize,
     share: usize,
     shares: usize,
-    mut heads: Vec<Head<'_>>,
+    heads: &mut [Head<'_>],
     (dkeys, dvalues): (Option<&RowsMut<'_>>, Option<&RowsMut<'_>>),
 ) {
     let Shape { queries: all_queries, keys: all_keys, width, value_width, .. } = attention.shape;
@@ -251,38 +271,70 @@ fn share_of_keys<M: Scores>(
                     if visibility == Visibility::Empty {
                         continue;
                     }
-                    let (rows, columns) = (queries.len(), padded(keys.len()));
-                    let q = &q[queries.start * q_stride..queries.end * q_stride];
-                    let dout = &dout[queries.start * o_stride..queries.end * o_stride];
-                    let (s, dp) = (&mut s[..rows * KEYS], &mut dp[..rows * KEYS]);
-                    let left = Left::rows(q, q_stride);
-                    product(rows, columns, width, left, k_transposed, KEYS, s, KEYS, Write::Set);
-                    if visibility == Visibility::Partial {
-                        rule.apply_tile(b, h + g, queries.clone(), keys.clone(), KEYS, s);
+                    let of_queries = |stride: usize| queries.start * stride..queries.end * stride;
+                    let (q, dout) = (&q[of_queries(q_stride)], &dout[of_queries(o_stride)]);
+                    let full = visibility == Visibility::Full;
+                    let tile = |rows: Range<usize>, columns: Range<usize>| {
+                        (shifted(&rows, queries.start), shifted(&columns, keys.start))
+                    };
+                    let hidden = |rows, columns| {
+                        let (queries, keys) = tile(rows, columns);
+                        rule.tile(b, h + g, queries, keys) == Visibility::Empty
+                    };
+                    let add = Write::Add;
+                    for (rows, columns) in bands(queries.len(), keys.len(), full, hidden) {
+                        let (count, inner) = (rows.len(), columns.len());
+                        let place = rows.start * KEYS..rows.end * KEYS;
+                        let (s, dp) = (&mut s[place.clone()], &mut dp[place]);
+                        let first = columns.start;
+                        let (queries, keys_seen) = tile(rows.clone(), columns.clone());
+                        if inner > 0 {
+                            let wide = padded(inner);
+                            let (s, dp) = (&mut s[first..], &mut dp[first..]);
+                            // Empty without a width.
+                            let k = k_transposed.get(first..).unwrap_or(&[]);
+                            let v = v_transposed.get(first..).unwrap_or(&[]);
+                            let left = Left::rows(&q[rows.start * q_stride..], q_stride);
+                            product(count, wide, width, left, k, KEYS, s, KEYS, Write::Set);
+                            if !full {
+                                let (queries, keys) = (queries.clone(), keys_seen.clone());
+                                rule.apply_tile(b, h + g, queries, keys, KEYS, s);
+                            }
+                            let left = Left::rows(&dout[rows.start * o_stride..], o_stride);
+                            product(count, wide, value_width, left, v, KEYS, dp, KEYS, Write::Set);
+                        }
+                        let drop = Drop::new(attention, b, h + g, queries.start, keys_seen.start);
+                        let (lse, delta) = (&lse[queries.clone()], &delta[queries.clone()]);
+                        soften_backward(keys.len(), columns, s, dp, lse, delta, drop);
+                        if !head.dq.is_empty() && inner > 0 {
+                            let dq = &mut head.dq[queries.start * q_stride..queries.end * q_stride];
+                            let left = Left::rows(&dp[first..], KEYS); // (4)
+                            let k = &k[first * q_stride..];
+                            product(count, q_stride, inner, left, k, q_stride, dq, q_stride, add);
+                        }
                     }
-                    let left = Left::rows(dout, o_stride);
-                    let inner = value_width;
-                    product(rows, columns, inner, left, v_transposed, KEYS, dp, KEYS, Write::Set);
-                    let drop = Drop::new(attention, b, h + g, queries.start, keys.start);
-                    let (lse, delta) = (&lse[queries.clone()], &delta[queries.clone()]);
-                    soften_backward(keys.len(), s, dp, lse, delta, drop);
-                    if visibility == Visibility::Partial && !head.partial.is_empty() {
+                    if !full && !head.partial.is_empty() {
                         let (of_queries, of_keys) = (queries.clone(), keys.clone());
                         rule.backward_tile(b, h + g, of_queries, of_keys, KEYS, dp, head.partial);
                     }
-                    let (add, count) = (Write::Add, keys.len());
-                    if dvalues.is_some() {
-                        let left = Left::transposed(s, KEYS); // (1)
-                        product(count, o_stride, rows, left, dout, o_stride, dv, o_stride, add);
-                    }
-                    if dkeys.is_some() {
-                        let left = Left::transposed(dp, KEYS); // (5)
-                        product(count, q_stride, rows, left, q, q_stride, dk, q_stride, add);
-                    }
-                    if !head.dq.is_empty() {
-                        let dq = &mut head.dq[queries.start * q_stride..queries.end * q_stride];
-                        let left = Left::rows(dp, KEYS); // (4)
-                        product(rows, q_stride, count, left, k, q_stride, dq, q_stride, add);
+                    let hidden = |columns, rows| hidden(rows, columns);
+                    for (columns, rows) in bands(keys.len(), queries.len(), full, hidden) {
+                        let (count, inner) = (columns.len(), rows.len());
+                        let place = rows.start * KEYS + columns.start;
+                        if dvalues.is_some() && inner > 0 {
+                            let left = Left::transposed(&s[place..], KEYS); // (1)
+                            let dout = &dout[rows.start * o_stride..];
+                            let dv = &mut dv[columns.start * o_stride..columns.end * o_stride];
+                            product(
+                                count, o_stride, inner, left, dout, o_stride, dv, o_stride, add,
+                            );
+                        }
+                        if dkeys.is_some() && inner > 0 {
+                            let left = Left::transposed(&dp[place..], KEYS); // (5)
+                            let q = &q[rows.start * q_stride..];
+                            let dk = &mut dk[columns.start * q_stride..columns.end * q_stride];
+                            product(count, q_stride, inner, left, q, q_stride, dk, q_stride, add);
+                        }
                     }
                 }
             }

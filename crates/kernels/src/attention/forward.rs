@@ -1,8 +1,10 @@
 //! Forward: out and lse.
 //!
-//! Keys and values of a few key/value heads are packed once, keys transposed; then every block
-//! of queries is a task that walks over the tiles of keys it sees.
+//! Keys and values of a key/value head are packed once, keys transposed; then every block of
+//! queries walks over the tiles of keys it sees. A task is all of that for one key/value head if
+//! there are many, or else one block of queries.
 
+use super::bands::{bands, shifted};
 use super::products::{Left, PAD, padded, product};
 use super::scores::Visibility;
 use super::tiles::{Drop, KEYS, QUERIES, block, finish, pack_rows, pack_transposed, soften};
@@ -10,12 +12,18 @@ use super::{Attention, Scores, Shape};
 use crate::Write;
 use crate::scratch;
 use crate::threads::{self, SharedMut};
+use std::ops::Range;
 
 /// Key/value heads are packed together until they take this many floats (16 MiB), so that
-/// working memory stays small beside the operands, and in the last cache of a large CPU.
+/// working memory stays small beside the operands, and in the last cache of a large CPU. (Where a
+/// task is a whole head, each thread has one head's, of which there are more than threads.)
 const PACKED_FLOATS: usize = 4 << 20;
 /// … or until there are this many tasks, enough to share evenly among a few threads.
 pub(super) const TASKS: usize = 32;
+
+/// With so many key/value heads for each thread, a task is a whole one: what it packs is in its
+/// own cache when it needs it, and threads meet once. With fewer, threads would wait at the end.
+const PAIRS_PER_THREAD: usize = 4;
 
 /// How many of `pairs` to take at once, if each needs `floats` and gives `tasks` tasks: even
 /// shares that depend on the shape alone.
@@ -31,33 +39,54 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
     let value_stride = padded(value_width);
     let packed_block = KEYS * (width + value_stride); // Kᵀ (D, KEYS), then V (KEYS, Dv padded)
     let pairs = batch * kv_heads;
-    let wave = wave(pairs, key_blocks * packed_block, group * query_blocks, PACKED_FLOATS);
     let (out, lse) = (SharedMut::new(out), SharedMut::new(lse));
+    // Kᵀ and V of one block of keys.
+    let pack = |pair: usize, j: usize, packed: &mut [f32]| {
+        let (b, h) = (pair / kv_heads, pair % kv_heads);
+        let keys = block(j, KEYS, keys);
+        let (transposed, values) = packed.split_at_mut(width * KEYS);
+        let (rows, stride) = attention.keys.strided(b, keys.clone(), h);
+        pack_transposed(rows, stride, keys.len(), width, transposed);
+        let (rows, stride) = attention.values.strided(b, keys.clone(), h);
+        let (values, rest) = values.split_at_mut(keys.len() * value_stride);
+        pack_rows(rows, stride, value_width, 1.0, value_stride, values);
+        rest.fill(0.0);
+    };
+    // Query head `g` of those that share the pair, block `i` of its queries.
+    let attend = |pair: usize, g: usize, i: usize, packed: &[f32]| {
+        let (b, h) = (pair / kv_heads, pair % kv_heads * group + g);
+        query_block(attention, b, h, block(i, QUERIES, queries), packed, &out, &lse);
+    };
+    if pairs >= PAIRS_PER_THREAD * threads::count() {
+        threads::for_each(pairs, |pair| {
+            scratch::with(key_blocks * packed_block, |packed| {
+                for (j, packed) in packed.chunks_exact_mut(packed_block.max(1)).enumerate() {
+                    pack(pair, j, packed);
+                }
+                for task in 0..group * query_blocks {
+                    attend(pair, task / query_blocks, task % query_blocks, packed);
+                }
+            });
+        });
+        return;
+    }
+    let wave = wave(pairs, key_blocks * packed_block, group * query_blocks, PACKED_FLOATS);
     for first in (0..pairs).step_by(wave.max(1)) {
         let pairs = first..(first + wave).min(pairs);
         scratch::with(pairs.len() * key_blocks * packed_block, |packed| {
             let parts = [(&mut *packed, packed_block)];
             threads::for_row_chunks(pairs.len() * key_blocks, 1, parts, |i, [packed]| {
-                let pair = first + i.start / key_blocks;
-                let (b, h) = (pair / kv_heads, pair % kv_heads);
-                let keys = block(i.start % key_blocks, KEYS, keys);
-                let (transposed, values) = packed.split_at_mut(width * KEYS);
-                let (rows, stride) = attention.keys.strided(b, keys.clone(), h);
-                pack_transposed(rows, stride, keys.len(), width, transposed);
-                let (rows, stride) = attention.values.strided(b, keys.clone(), h);
-                let (values, rest) = values.split_at_mut(keys.len() * value_stride);
-                pack_rows(rows, stride, value_width, 1.0, value_stride, values);
-                rest.fill(0.0);
+                pack(first + i.start / key_blocks, i.start % key_blocks, packed);
             });
             let packed = &*packed;
-            // The last queries see the most under a causal rule: long tasks first.
-            threads::for_each(pairs.len() * group * query_blocks, |task| {
-                let (i, head) = (task / (pairs.len() * group), task % (pairs.len() * group));
-                let pair = first + head / group;
-                let (b, h) = (pair / kv_heads, pair % kv_heads * group + head % group);
+            // The last queries see the most under a causal rule: long and short tasks in turn, so
+            // that each thread's share has as many of both.
+            let heads = pairs.len() * group;
+            threads::for_each(heads * query_blocks, |task| {
+                let (turn, head) = (task / heads, task % heads);
+                let i = if turn % 2 == 0 { query_blocks - 1 - turn / 2 } else { turn / 2 };
                 let packed = &packed[head / group * key_blocks * packed_block..];
-                let queries = block(query_blocks - 1 - i, QUERIES, queries);
-                query_block(attention, b, h, queries, packed, &out, &lse);
+                attend(first + head / group, head % group, i, packed);
             });
         });
     }
@@ -68,7 +97,7 @@ fn query_block<M: Scores>(
     attention: &Attention<'_, M>,
     b: usize,
     h: usize,
-    queries: std::ops::Range<usize>,
+    queries: Range<usize>,
     packed: &[f32],
     out: &SharedMut<'_>,
     lse: &SharedMut<'_>,
@@ -95,17 +124,46 @@ fn query_block<M: Scores>(
                 continue;
             }
             let (k, v) = packed[j * packed_block..(j + 1) * packed_block].split_at(width * KEYS);
-            let columns = padded(keys.len());
-            product(rows, columns, width, Left::rows(q, width), k, KEYS, s, KEYS, Write::Set);
-            if visibility == Visibility::Partial {
-                attention.scores.apply_tile(b, h, queries.clone(), keys.clone(), KEYS, s);
+            let full = visibility == Visibility::Full;
+            let tile = |rows: Range<usize>, columns: Range<usize>| {
+                (shifted(&rows, queries.start), shifted(&columns, keys.start))
+            };
+            let hidden = |rows, columns| {
+                let (queries, keys) = tile(rows, columns);
+                attention.scores.tile(b, h, queries, keys) == Visibility::Empty
+            };
+            for (rows, columns) in bands(rows, keys.len(), full, hidden) {
+                if columns.is_empty() {
+                    continue;
+                }
+                let (count, inner) = (rows.len(), columns.len());
+                let s = &mut s[..count * KEYS];
+                let left = Left::rows(&q[rows.start * width..], width);
+                let k = k.get(columns.start..).unwrap_or(&[]); // empty without a width
+                product(count, padded(inner), width, left, k, KEYS, s, KEYS, Write::Set);
+                let (queries, keys) = tile(rows.clone(), columns.clone());
+                let drop = Drop::new(attention, b, h, queries.start, keys.start);
+                if !full {
+                    attention.scores.apply_tile(b, h, queries, keys, KEYS, s);
+                }
+                let (largest, sums) =
+                    (&mut largest[rows.clone()], &mut sums[rows.start * PAD..rows.end * PAD]);
+                let stride = value_stride;
+                let o = &mut o[rows.start * stride..rows.end * stride];
+                soften(inner, s, largest, sums, o, stride, drop);
+                let v = &v[columns.start * stride..];
+                product(
+                    count,
+                    stride,
+                    inner,
+                    Left::rows(s, KEYS),
+                    v,
+                    stride,
+                    o,
+                    stride,
+                    Write::Add,
+                );
             }
-            let drop = Drop::new(attention, b, h, queries.start, keys.start);
-            soften(keys.len(), s, largest, sums, o, value_stride, drop);
-            let weights = Left::rows(s, KEYS);
-            let inner = keys.len();
-            let add = Write::Add;
-            product(rows, value_stride, inner, weights, v, value_stride, o, value_stride, add);
         }
         for (r, i) in queries.enumerate() {
             let start = ((b * all_queries + i) * heads + h) * value_width;

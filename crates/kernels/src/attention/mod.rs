@@ -25,10 +25,11 @@
 //!
 //! **What comes of extremes.** A query that sees nothing gives zeros, lse = −∞ and no gradient.
 //! A score of −∞ is a weight of exactly zero. A score of +∞ or NaN makes the whole row of `out`
-//! NaN. Hidden keys and values still enter products, with weight zero: they must be finite, or
-//! else rows that share a tile with them become NaN.
+//! NaN. Hidden keys and values may still enter products, with weight zero: they must be finite, or
+//! else rows that share a tile with them may become NaN.
 
 mod backward;
+mod bands;
 mod few;
 mod forward;
 mod inspect;
@@ -132,6 +133,9 @@ impl<M: Scores> Attention<'_, M> {
     pub fn forward(&self, out: &mut [f32], lse: &mut [f32]) {
         self.check();
         self.check_saved(out, lse);
+        if self.shape.queries == 0 {
+            return; // rules are asked about at least one query
+        }
         if self.shape.queries <= few::FEW {
             few::forward(self, out, lse);
         } else {

@@ -1,11 +1,10 @@
 //! Products of tiles that are in cache: `out = A·B` or `out += A·B`.
 //!
-//! The plain algorithm is `out[m][n] += a[m][k]·b[k][n]` for all m, n, k. Here a block of `ROWS`
-//! rows by `VECTORS` vectors of the result stays in registers while k runs: each step loads
-//! `VECTORS` vectors of b, and each element of a once, broadcast to all lanes, for
-//! `ROWS · VECTORS` fused multiply-adds.
+//! The plain algorithm is `out[m][n] += a[m][k]·b[k][n]` for all m, n, k. Here six rows by
+//! `VECTORS` vectors of the result are one [tile](crate::gemm::micro), which stays in registers
+//! while k runs.
 //!
-//! Because a is read one element at a time, it may lie in memory in any order: the five products
+//! A tile reads a one element at a time, so it may lie in rows or in columns: the five products
 //! of attention's backward read Pᵀ and dSᵀ without a transpose. Only b has its rows contiguous.
 //!
 //! The sum over k runs in order, in one accumulator per element: the bits of an element depend
@@ -13,7 +12,7 @@
 
 use crate::Write;
 use crate::dispatch;
-use crate::simd::Simd;
+use crate::gemm::micro::{Layout, Operands, Tile, tile_of};
 
 /// Widths of tiles in memory are rounded up to this many floats, one cache line: whole vectors
 /// of every instruction set.
@@ -24,12 +23,13 @@ pub(super) fn padded(width: usize) -> usize {
     width.next_multiple_of(PAD)
 }
 
-/// The left factor: element (m, k) is `data[m · row_stride + k · inner_stride]`.
+/// The left factor: element (m, k) is `data[m · row_stride + k · inner_stride]`. One of the strides
+/// is 1.
 #[derive(Clone, Copy)]
 pub(super) struct Left<'a> {
-    pub(super) data: &'a [f32],
-    pub(super) row_stride: usize,
-    pub(super) inner_stride: usize,
+    data: &'a [f32],
+    row_stride: usize,
+    inner_stride: usize,
 }
 
 impl<'a> Left<'a> {
@@ -42,24 +42,6 @@ impl<'a> Left<'a> {
     pub(super) fn transposed(data: &'a [f32], row_stride: usize) -> Self {
         Self { data, row_stride: 1, inner_stride: row_stride }
     }
-}
-
-/// How many vectors of a row a block of the result holds in registers, beside its six rows.
-pub(super) trait Registers: Simd {
-    /// Six rows of so many sums, as many vectors of b, and one broadcast fit the registers.
-    const VECTORS: usize;
-}
-
-impl Registers for crate::simd::Portable {
-    const VECTORS: usize = 1; // 6·2 + 2 + 1 = 15 of the 16 four-lane registers of x86-64
-}
-#[cfg(target_arch = "x86_64")]
-impl Registers for crate::simd::Avx2 {
-    const VECTORS: usize = 2; // 6·2 + 2 + 1 = 15 of 16
-}
-#[cfg(target_arch = "x86_64")]
-impl Registers for crate::simd::Avx512 {
-    const VECTORS: usize = 4; // 6·4 + 4 + 1 = 29 of 32
 }
 
 dispatch! {
@@ -80,7 +62,7 @@ dispatch! {
 }
 
 #[inline(always)]
-fn product_on<S: Registers>(
+fn product_on<S: Tile>(
     s: S,
     rows: usize,
     width: usize,
@@ -97,12 +79,13 @@ fn product_on<S: Registers>(
     }
     assert!(width.is_multiple_of(PAD) && width <= out_stride);
     assert!((rows - 1) * out_stride + width <= out.len());
+    assert!(left.row_stride == 1 || left.inner_stride == 1, "neither rows nor columns");
     if inner > 0 {
         let last = (rows - 1) * left.row_stride + (inner - 1) * left.inner_stride;
         assert!(last < left.data.len());
         assert!((inner - 1) * right_stride + width <= right.len());
     }
-    let tile = Tile {
+    let all = Product {
         inner,
         left: left.data.as_ptr(),
         row_stride: left.row_stride,
@@ -111,7 +94,7 @@ fn product_on<S: Registers>(
         right_stride,
         out: out.as_mut_ptr(),
         out_stride,
-        add: write == Write::Add,
+        write,
     };
     let vectors = width / S::LANES;
     // As even as can be: five vectors are three and two, not four and one.
@@ -122,12 +105,12 @@ fn product_on<S: Registers>(
         // SAFETY: the asserts above cover rows × width of all three operands, and the columns of
         // this group, `count` vectors from `first` on, lie within the width.
         unsafe {
-            let tile = tile.columns(first * S::LANES);
+            let part = all.columns(first * S::LANES);
             match count {
-                4 if S::VECTORS >= 4 => tile.strips::<S, 4>(s, rows),
-                3 if S::VECTORS >= 3 => tile.strips::<S, 3>(s, rows),
-                2 if S::VECTORS >= 2 => tile.strips::<S, 2>(s, rows),
-                _ => tile.strips::<S, 1>(s, rows), // one is left
+                4 if S::VECTORS >= 4 => part.strips::<S, 4>(s, rows),
+                3 if S::VECTORS >= 3 => part.strips::<S, 3>(s, rows),
+                2 if S::VECTORS >= 2 => part.strips::<S, 2>(s, rows),
+                _ => part.strips::<S, 1>(s, rows), // one is left
             }
         }
         first += count;
@@ -136,7 +119,7 @@ fn product_on<S: Registers>(
 
 /// The operands, from their first element on.
 #[derive(Clone, Copy)]
-struct Tile {
+struct Product {
     inner: usize,
     left: *const f32,
     row_stride: usize,
@@ -145,10 +128,10 @@ struct Tile {
     right_stride: usize,
     out: *mut f32,
     out_stride: usize,
-    add: bool,
+    write: Write,
 }
 
-impl Tile {
+impl Product {
     /// From column `first` on.
     ///
     /// # Safety
@@ -160,30 +143,46 @@ impl Tile {
         unsafe { Self { right: self.right.wrapping_add(first), out: self.out.add(first), ..self } }
     }
 
-    /// All `rows` of `N` vectors' columns, six rows at a time, and what is left in fours, twos
-    /// and ones.
+    /// All `rows` of `N` vectors' columns.
     ///
     /// # Safety
     /// The operands must hold `rows` rows of `N` vectors.
     #[inline(always)]
-    unsafe fn strips<S: Simd, const N: usize>(self, s: S, rows: usize) {
+    unsafe fn strips<S: Tile, const N: usize>(self, s: S, rows: usize) {
+        // SAFETY: passed on; one of the strides is 1, as `product` has asserted.
+        unsafe {
+            if self.inner_stride == 1 {
+                self.strips_of::<S, N, { Layout::A_IN_ROWS }>(s, rows);
+            } else {
+                self.strips_of::<S, N, { Layout::A_IN_COLUMNS }>(s, rows);
+            }
+        }
+    }
+
+    /// Six rows at a time, and what is left in fours, twos and ones. With 8 lanes in two registers
+    /// of four (portable), 6·2 sums, 2 of b and a broadcast are 15 of 16 registers.
+    ///
+    /// # Safety
+    /// As for [`Self::strips`], and the layout must be true.
+    #[inline(always)]
+    unsafe fn strips_of<S: Tile, const N: usize, const LAYOUT: u8>(self, s: S, rows: usize) {
         let mut row = 0;
         // SAFETY: rows from `row` on are left, at least as many as each call takes.
         unsafe {
             while rows - row >= 6 {
-                self.block::<S, 6, N>(s, row);
+                self.block::<S, 6, N, LAYOUT>(s, row);
                 row += 6;
             }
             if rows - row >= 4 {
-                self.block::<S, 4, N>(s, row);
+                self.block::<S, 4, N, LAYOUT>(s, row);
                 row += 4;
             }
             if rows - row >= 2 {
-                self.block::<S, 2, N>(s, row);
+                self.block::<S, 2, N, LAYOUT>(s, row);
                 row += 2;
             }
             if rows - row >= 1 {
-                self.block::<S, 1, N>(s, row);
+                self.block::<S, 1, N, LAYOUT>(s, row);
             }
         }
     }
@@ -191,33 +190,30 @@ impl Tile {
     /// `M` rows from `row` on, of `N` vectors' columns.
     ///
     /// # Safety
-    /// The operands must hold these rows and columns.
+    /// The operands must hold these rows and columns, and the layout must be true.
     #[inline(always)]
-    unsafe fn block<S: Simd, const M: usize, const N: usize>(self, s: S, row: usize) {
+    unsafe fn block<S: Tile, const M: usize, const N: usize, const LAYOUT: u8>(
+        self,
+        s: S,
+        row: usize,
+    ) {
+        let operands = Operands {
+            depth: self.inner,
+            a: self.left.wrapping_add(row * self.row_stride),
+            a_lane: self.row_stride,
+            a_step: self.inner_stride,
+            b: self.right,
+            b_step: self.right_stride,
+            keep: std::ptr::null_mut(),
+            ahead: self.left,
+            ahead_rows: 0,
+        };
         // SAFETY: every address is that of an element (m, k), (k, n) or (m, n) with m < row + M,
         // k < inner and n < N · LANES, which the caller vouches for.
         unsafe {
             let out = self.out.add(row * self.out_stride);
-            let mut left = self.left.wrapping_add(row * self.row_stride);
-            let mut right = self.right;
-            let mut sums = [[s.zero(); N]; M];
-            for _ in 0..self.inner {
-                let b: [S::V; N] = std::array::from_fn(|n| s.load(right.add(n * S::LANES)));
-                for (m, sums) in sums.iter_mut().enumerate() {
-                    let a = s.splat(*left.add(m * self.row_stride));
-                    for n in 0..N {
-                        sums[n] = s.mul_add(a, b[n], sums[n]);
-                    }
-                }
-                left = left.wrapping_add(self.inner_stride);
-                right = right.wrapping_add(self.right_stride);
-            }
-            for (m, sums) in sums.iter().enumerate() {
-                for (n, &sum) in sums.iter().enumerate() {
-                    let out = out.add(m * self.out_stride + n * S::LANES);
-                    s.store(out, if self.add { s.add(s.load(out), sum) } else { sum });
-                }
-            }
+            let columns = N * S::LANES;
+            tile_of::<S, M, N, LAYOUT>(s, columns, operands, out, self.out_stride, self.write);
         }
     }
 }

@@ -6,6 +6,7 @@
 //! head `h` of row (b, t) starts at
 //! `offset + b · batch_stride + t · row_stride + h · head_stride`.
 
+use super::tiles::{ROWS_AHEAD, fetch_row};
 use crate::simd::Simd;
 use crate::threads::SharedMut;
 use crate::{Write, dispatch, each_span};
@@ -211,6 +212,8 @@ fn put_rows_on<S: Simd>(s: S, place: Exclusive<'_>, x: &[f32], stride: usize) {
     for (r, row) in rows.enumerate() {
         let x = &x[r * stride..][..width];
         let start = to.places.start(batch, row, head);
+        let ahead = to.data.pointer(start..start).wrapping_add(ROWS_AHEAD * to.places.row_stride);
+        fetch_row(ahead, width);
         // SAFETY: distinct (batch, row, head, part) are distinct ranges, these are written by
         // this thread alone, and the slice ends with this round.
         let out = unsafe { to.data.range(start..start + width) };

@@ -5,6 +5,7 @@
 use super::products::PAD;
 use super::scores::Position;
 use super::{Attention, Scores, Shape};
+use crate::gemm::micro::prefetch;
 use crate::gemm::transpose::Transpose;
 use crate::math::exp;
 use crate::random::{Dropout, Stream};
@@ -151,10 +152,11 @@ dispatch! {
     pub(super) fn finish(largest: f32, sums: &[f32], values: &[f32], out: &mut [f32]) -> f32
         => finish_on
 
-    /// Backward's step on a tile with `keys` true columns, terms (2) and (3): scores become p̃
-    /// and dweights (do·v) become ds.
+    /// Backward's step on some `columns` of a tile with `keys` true ones, terms (2) and (3):
+    /// scores become p̃ and dweights (do·v) become ds. Other columns become zero in both.
     pub(super) fn soften_backward(
         keys: usize,
+        columns: Range<usize>,
         scores: &mut [f32],
         dweights: &mut [f32],
         lse: &[f32],
@@ -195,6 +197,9 @@ fn pack_transposed_on<S: Transpose>(
     // Square blocks in registers, the rest one by one.
     let (squares, columns) = (count - count % S::LANES, width - width % S::LANES);
     for r in (0..squares).step_by(S::LANES) {
+        for r in r + S::LANES..(r + 2 * S::LANES).min(count) {
+            fetch_row(rows.as_ptr().wrapping_add(r * stride), width);
+        }
         for c in (0..columns).step_by(S::LANES) {
             // SAFETY: rows r to r + LANES − 1 and columns c to c + LANES − 1 exist, and every
             // row ends inside of `rows` by the assertion above.
@@ -213,6 +218,18 @@ fn pack_transposed_on<S: Transpose>(
     }
 }
 
+/// How many rows of a head are fetched ahead: they lie far apart, where the hardware does not
+/// look ahead.
+pub(super) const ROWS_AHEAD: usize = 8;
+
+/// Asks for a row of a head; harmless for any address.
+#[inline(always)]
+pub(super) fn fetch_row(row: *const f32, width: usize) {
+    for line in (0..width).step_by(PAD) {
+        prefetch(row.wrapping_add(line));
+    }
+}
+
 #[inline(always)]
 fn pack_rows_on<S: Simd>(
     s: S,
@@ -226,6 +243,7 @@ fn pack_rows_on<S: Simd>(
     let factor = s.splat(factor);
     for (r, out) in out.chunks_exact_mut(out_stride.max(1)).enumerate() {
         let row = &rows[r * stride..][..width];
+        fetch_row(row.as_ptr().wrapping_add(ROWS_AHEAD * stride), width);
         each_span!(S, width, |at| {
             s.write(out, at, s.mul(s.read(row, at), factor));
         });
@@ -327,6 +345,7 @@ fn finish_on<S: Simd>(s: S, largest: f32, sums: &[f32], values: &[f32], out: &mu
 fn soften_backward_on<S: Simd>(
     s: S,
     keys: usize,
+    columns: Range<usize>,
     scores: &mut [f32],
     dweights: &mut [f32],
     lse: &[f32],
@@ -336,7 +355,12 @@ fn soften_backward_on<S: Simd>(
     let scale = drop.map_or(1.0, |drop| drop.dropout.scale());
     let rows = scores.chunks_exact_mut(KEYS).zip(dweights.chunks_exact_mut(KEYS));
     for (r, ((scores, dweights), (&lse, &delta))) in rows.zip(lse.iter().zip(delta)).enumerate() {
-        let (scores, dweights) = (&mut scores[..keys], &mut dweights[..keys]);
+        for row in [&mut *scores, &mut *dweights] {
+            row[..columns.start].fill(0.0);
+            row[columns.end..keys].fill(0.0);
+        }
+        let (scores, dweights) = (&mut scores[columns.clone()], &mut dweights[columns.clone()]);
+        let keys = columns.len();
         let (lse, delta) = (s.splat(lse), s.splat(delta));
         if let Some(drop) = drop {
             let stream = drop.stream(r);

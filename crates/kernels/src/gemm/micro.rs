@@ -41,7 +41,8 @@ pub(crate) trait Tile: Transpose {
     /// `out = A·B` or `out += A·B` for one tile of `rows × columns`.
     ///
     /// # Safety
-    /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns ≤ COLUMNS`; for each row `i` and step `p < depth`,
+    /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns ≤ COLUMNS`; `a_lane` or `a_step` is 1; for each row `i`
+    /// and step `p < depth`,
     /// `a + i · a_lane + p · a_step` is valid for reading, and at `b + p · b_step` as many floats
     /// as `columns` rounded up to whole vectors; for each row `i` and column `j`,
     /// `out + i · out_stride + j` is valid for writing (and reading, to add). `keep` is null, or
@@ -72,7 +73,8 @@ pub(crate) struct Lanes<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Operands {
     pub(crate) depth: usize,
-    /// The first row of A, and the floats from one row, and from one step of depth, to the next.
+    /// The first row of A, and the floats from one row, and from one step of depth, to the next:
+    /// one of them is 1.
     pub(crate) a: *const f32,
     pub(crate) a_lane: usize,
     pub(crate) a_step: usize,
@@ -172,11 +174,45 @@ const ROWS_AHEAD: usize = 8;
 /// Floats in a cache line.
 const CACHE_LINE: usize = 16;
 
+/// How the operands of a tile lie, known to the compiler: a sum of these. An address that is not a
+/// constant away from the last one costs an addition at every step, and where another guest runs
+/// on the other half of the core, the number of instructions is what a tile takes its time from.
+pub(crate) struct Layout;
+
+impl Layout {
+    /// A lies in columns: `a_lane` is 1.
+    pub(crate) const A_IN_COLUMNS: u8 = 0;
+    /// A lies in rows: `a_step` is 1.
+    pub(crate) const A_IN_ROWS: u8 = 1;
+    /// B is a packed panel: `b_step` is COLUMNS.
+    const PANEL: u8 = 2;
+    /// B is left behind as a packed panel: `keep` is not null.
+    const KEEP: u8 = 4;
+
+    /// The layout of operands. PANEL and KEEP are for whole tiles only; others do without.
+    #[inline(always)]
+    fn of<S: Tile>(rows: usize, operands: &Operands) -> u8 {
+        let in_rows = operands.a_step == 1;
+        assert!(in_rows || operands.a_lane == 1, "A lies neither in rows nor in columns");
+        let a = if in_rows { Self::A_IN_ROWS } else { Self::A_IN_COLUMNS };
+        if rows < S::ROWS {
+            a
+        } else if S::PACKS_ON_THE_WAY && !operands.keep.is_null() {
+            a + Self::KEEP
+        } else if operands.b_step == S::COLUMNS {
+            a + Self::PANEL
+        } else {
+            a
+        }
+    }
+}
+
 /// One tile with `R` rows and `W` vectors, both known to the compiler so that `sum` lives in
 /// registers. The safety contract is that of [`Tile::tile`], with `rows = R`,
-/// `(W − 1) · LANES < columns ≤ W · LANES`, and `keep` not null if `KEEP`.
+/// `(W − 1) · LANES < columns ≤ W · LANES`, and a [`Layout`] that is true. Any R and W will do
+/// where B is neither a panel nor kept as one.
 #[inline(always)]
-unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const KEEP: bool>(
+pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYOUT: u8>(
     s: S,
     columns: usize,
     operands: Operands,
@@ -184,34 +220,66 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const KEEP: bool>(
     out_stride: usize,
     write: Write,
 ) {
-    let Operands { depth, mut a, a_lane, a_step, mut b, b_step, .. } = operands;
+    let a_in_rows = LAYOUT & Layout::A_IN_ROWS != 0;
+    let panel = LAYOUT & Layout::PANEL != 0;
+    let keeps = LAYOUT & Layout::KEEP != 0;
+    let Operands { depth, a_lane, a_step, mut b, b_step, .. } = operands;
     let Operands { mut ahead, mut ahead_rows, mut keep, .. } = operands;
+    // In rows, each has a pointer of its own, which moves once for a number of steps. Opaque, or
+    // the compiler would derive each from the one before it, at every step.
+    let mut rows = [operands.a; R];
+    if a_in_rows {
+        for i in 0..R {
+            rows[i] = std::hint::black_box(operands.a.wrapping_add(i * a_lane));
+        }
+    }
     let mut sum = [[s.zero(); W]; R];
+    // Step `t` after the pointers.
     macro_rules! step {
-        () => {
+        ($t:expr) => {
             // SAFETY: step p < depth reads a[i · a_lane + p · a_step] with i < R and
             // b[p · b_step + w · LANES..][..LANES] with w < W, inside the operands, and writes
             // as much at keep[p · COLUMNS..] if there is one.
             unsafe {
+                let t = $t;
+                let from = if panel { b.add(t * S::COLUMNS) } else { b };
                 let mut row = [s.zero(); W];
                 for w in 0..W {
-                    row[w] = s.load(b.add(w * S::LANES));
-                    if KEEP {
-                        prefetch(b.wrapping_add(ROWS_AHEAD * b_step + w * S::LANES));
-                        s.store(keep.add(w * S::LANES), row[w]);
+                    row[w] = s.load(from.add(w * S::LANES));
+                    if keeps {
+                        prefetch(from.wrapping_add(ROWS_AHEAD * b_step + w * S::LANES));
+                        s.store(keep.add(t * S::COLUMNS + w * S::LANES), row[w]);
                     }
                 }
                 for i in 0..R {
-                    let x = s.splat(*a.add(i * a_lane));
+                    let x = if a_in_rows { rows[i].add(t) } else { rows[0].add(i) };
+                    let x = s.splat(*x);
                     for w in 0..W {
                         sum[i][w] = s.mul_add(x, row[w], sum[i][w]);
                     }
                 }
-                a = a.wrapping_add(a_step);
-                b = b.wrapping_add(b_step);
-                if KEEP {
-                    keep = keep.wrapping_add(S::COLUMNS);
+                if !a_in_rows {
+                    rows[0] = rows[0].wrapping_add(a_step);
                 }
+                if !panel {
+                    b = b.wrapping_add(b_step);
+                }
+            }
+        };
+    }
+    // Moves the pointers that have not moved at each step.
+    macro_rules! advance {
+        ($steps:expr) => {
+            if a_in_rows {
+                for i in 0..R {
+                    rows[i] = rows[i].wrapping_add($steps);
+                }
+            }
+            if panel {
+                b = b.wrapping_add($steps * S::COLUMNS);
+            }
+            if keeps {
+                keep = keep.wrapping_add($steps * S::COLUMNS);
             }
         };
     }
@@ -236,13 +304,15 @@ unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const KEEP: bool>(
             row_of_out = row_of_out.wrapping_add(out_stride);
             rows_of_out -= 1;
         }
-        for _ in 0..STEPS_PER_PREFETCH {
-            step!();
+        for t in 0..STEPS_PER_PREFETCH {
+            step!(t);
         }
+        advance!(STEPS_PER_PREFETCH);
         p += STEPS_PER_PREFETCH;
     }
     while p < depth {
-        step!();
+        step!(0);
+        advance!(1);
         p += 1;
     }
 
@@ -302,7 +372,7 @@ pub(super) fn prefetch_second_level(p: *const f32) {
 
 /// Asks for the cache line of `p`; harmless for any address.
 #[inline(always)]
-pub(super) fn prefetch(p: *const f32) {
+pub(crate) fn prefetch(p: *const f32) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint and does not fault.
     unsafe {
@@ -336,18 +406,11 @@ macro_rules! tiles {
                 write: Write,
             ) {
                 let vectors = columns.div_ceil(<$set as Simd>::LANES);
-                if <$set as Tile>::PACKS_ON_THE_WAY && !operands.keep.is_null() {
+                let layout = Layout::of::<$set>(rows, &operands);
+                // SAFETY: passed on from the caller; size and layout are the true ones.
+                unsafe {
                     match vectors {
-                        // SAFETY: passed on from the caller; with `keep`, the rows are ROWS.
-                        $($vectors => unsafe {
-                            tile_of::<_, { <$set as Tile>::ROWS }, $vectors, true>(
-                                s, columns, operands, out, out_stride, write)
-                        },)+
-                        _ => unreachable!("a tile of {rows}×{columns}"),
-                    }
-                } else {
-                    match vectors {
-                        $($vectors => tiles!(@ rows $vectors $rows
+                        $($vectors => tiles!(@ choose $vectors $rows rows layout ($set)
                             (s, columns, operands, out, out_stride, write)),)+
                         _ => unreachable!("a tile of {rows}×{columns}"),
                     }
@@ -357,15 +420,26 @@ macro_rules! tiles {
             unsafe { choose(self, size, operands, out, out_stride, write) }
         }
     };
-    (@ $chosen:ident $vectors:literal ($($rows:literal)+) $arguments:tt) => {
-        match $chosen {
-            // SAFETY: passed on from the caller of `tile`; the size is the one asked for.
-            $($rows => unsafe { tiles!(@ call $rows $vectors $arguments) },)+
-            rows => unreachable!("a tile of {rows} rows"),
+    // Layouts 0 and 1 in all sizes, 2 to 5 for whole tiles.
+    (@ choose $vectors:literal $sizes:tt $rows:ident $layout:ident ($set:ty) $arguments:tt) => {
+        match $layout {
+            0 => tiles!(@ sizes $vectors $sizes $rows 0 $arguments),
+            1 => tiles!(@ sizes $vectors $sizes $rows 1 $arguments),
+            2 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 2 $arguments),
+            3 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 3 $arguments),
+            4 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 4 $arguments),
+            5 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 5 $arguments),
+            _ => unreachable!("a tile of layout {}", $layout),
         }
     };
-    (@ call $rows:literal $vectors:literal ($($argument:ident),+)) => {
-        tile_of::<_, $rows, $vectors, false>($($argument),+)
+    (@ sizes $vectors:literal ($($size:literal)+) $rows:ident $layout:literal $arguments:tt) => {
+        match $rows {
+            $($size => tiles!(@ call $size $vectors $layout $arguments),)+
+            _ => unreachable!("a tile of {} rows", $rows),
+        }
+    };
+    (@ call $rows:tt $vectors:literal $layout:literal ($($argument:ident),+)) => {
+        tile_of::<_, $rows, $vectors, $layout>($($argument),+)
     };
 }
 

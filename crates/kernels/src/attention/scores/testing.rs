@@ -26,11 +26,17 @@ pub(crate) fn assert_rule(
                 }
             }
         }
-        for (size, step) in [(64, 64), (16, 16), (1, 7)] {
-            for tile in 0..queries.div_ceil(step) * keys.div_ceil(step) {
-                let cut = |n: usize, all: usize| n * step..(n * step + size).min(all);
-                let (i, j) = (tile / keys.div_ceil(step), tile % keys.div_ceil(step));
-                let (queries, keys) = (cut(i, queries), cut(j, keys));
+        // Whole tiles, blocks, single places, and the parts that bands ask about.
+        let same = |size: [usize; 2]| (size, size);
+        let sizes = [[64, 64], [16, 16], [24, 16], [16, 24]].map(same);
+        for (size, step) in sizes.into_iter().chain([([1, 1], [7, 7])]) {
+            let columns = keys.div_ceil(step[1]);
+            for tile in 0..queries.div_ceil(step[0]) * columns {
+                let cut = |n: usize, way: usize, all: usize| {
+                    n * step[way]..(n * step[way] + size[way]).min(all)
+                };
+                let (i, j) = (tile / columns, tile % columns);
+                let (queries, keys) = (cut(i, 0, queries), cut(j, 1, keys));
                 let said = rule.tile(batch, head, queries.clone(), keys.clone());
                 let mut every = queries
                     .clone()

@@ -99,6 +99,8 @@ fn empty_dimensions_do_nothing() {
         [2, 70, 0, 2, 2, 8, 8],
     ] {
         case(shape).prove("empty", &Full, nothing);
+        let [_, queries, keys, ..] = shape;
+        case(shape).prove("empty window", &Window::causal(10, queries, keys), nothing);
     }
 }
 
@@ -209,6 +211,18 @@ fn the_same_bits_on_any_number_of_threads() {
         for threads in [2, 3, 4] {
             let got = with_threads(threads, || case.run(&rule, &given, Write::Set, f32::NAN));
             assert!(got == one, "{threads} threads give other bits for {shape:?}");
+        }
+    }
+    // Enough heads that one is a task: of forward for one or two threads, and of backward.
+    for shape in [[4, 100, 100, 4, 2, 16, 16], [8, 100, 100, 4, 2, 16, 16]] {
+        for case in [case(shape), case(shape).with_dropout(0.2)] {
+            let given = case.given();
+            let rule = Causal::new(100, 100);
+            let run = || case.run(&rule, &given, Write::Set, f32::NAN);
+            let one = with_threads(1, run);
+            for threads in [2, 3, 4] {
+                assert!(with_threads(threads, run) == one, "{threads} threads, {shape:?}");
+            }
         }
     }
 }
