@@ -2,11 +2,12 @@
 //!
 //! A training step of a small model is hundreds of parallel regions of 10–100 µs, so entering
 //! and leaving one must cost about a microsecond: workers spin for a while before they sleep,
-//! tasks are handed out by one atomic counter, nothing is allocated, and the caller works too.
+//! tasks are handed out by atomic counters, nothing is allocated, and the caller works too.
 //! A worker that is late finds the region closed and is not waited for.
 //!
-//! Which thread runs which task is left to chance, so a task must depend on its index alone;
-//! then results are the same bits for any number of threads. Regions inside regions run on the
+//! A thread begins with its own share of the tasks, neighbours, and then takes from others'. So which
+//! thread runs which task is left to chance, and a result must depend on the index alone; then
+//! results are the same bits for any number of threads. Regions inside regions run on the
 //! thread that reached them.
 //!
 //! `HEARKEN_THREADS=n` sets how many threads work (default: one per core); [`with_threads`]
@@ -68,34 +69,47 @@ pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// One region: the task and how much of it is handed out.
+/// How many tasks of a share are handed out, on a cache line of its own.
+#[repr(align(64))]
+struct Counter(AtomicUsize);
+
+/// Most shares that tasks are cut into; further threads begin with a share that has an owner.
+const MOST_SHARES: usize = 32;
+
+/// One region: the task, and the tasks in even shares of neighbours, one for each thread.
 struct Region {
-    task: *const (dyn Fn(usize) + Sync),
-    next: AtomicUsize,
+    task: *const (dyn Fn(usize, usize) + Sync),
     tasks: usize,
+    shares: usize,
     isa: isa::Isa,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Region {
-    /// Takes tasks until none is left.
-    fn work(&self) {
+    /// Takes tasks until none is left: those of the thread's own share first, in order, so that
+    /// the same rows stay in the same core's cache from region to region; then others'.
+    fn work(&self, thread: usize) {
         let _restore = Restore(&INSIDE, INSIDE.replace(true));
         // SAFETY: `run` keeps the closure alive until every thread has left the region.
         let task = unsafe { &*self.task };
         let result = catch_unwind(AssertUnwindSafe(|| {
             isa::with_isa(self.isa, || {
-                loop {
-                    let i = self.next.fetch_add(1, Ordering::Relaxed);
-                    if i >= self.tasks {
-                        break;
+                for share in (0..self.shares).map(|n| (thread + n) % self.shares) {
+                    let cut = |share: usize| share * self.tasks / self.shares;
+                    loop {
+                        let done = POOL.done[share].0.fetch_add(1, Ordering::Relaxed);
+                        if done >= cut(share + 1) - cut(share) {
+                            break;
+                        }
+                        task(thread, cut(share) + done);
                     }
-                    task(i);
                 }
             });
         }));
         if let Err(payload) = result {
-            self.next.store(self.tasks, Ordering::Relaxed);
+            for done in &POOL.done[..self.shares] {
+                done.0.store(self.tasks, Ordering::Relaxed);
+            }
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
         }
     }
@@ -112,6 +126,8 @@ struct Pool {
     /// Workers with an index below this may join.
     limit: AtomicUsize,
     region: UnsafeCell<*const Region>,
+    /// Tasks handed out of each share of the region.
+    done: [Counter; MOST_SHARES],
     /// One region at a time; holds the number of workers started.
     owner: Mutex<usize>,
     sleepers: AtomicUsize,
@@ -130,6 +146,7 @@ static POOL: Pool = Pool {
     state: AtomicU64::new(0),
     limit: AtomicUsize::new(0),
     region: UnsafeCell::new(std::ptr::null()),
+    done: [const { Counter(AtomicUsize::new(0)) }; MOST_SHARES],
     owner: Mutex::new(0),
     sleepers: AtomicUsize::new(0),
     sleep: Mutex::new(()),
@@ -160,7 +177,7 @@ impl Pool {
                     seen = state / GENERATION;
                     // SAFETY: joined while open, so the owner waits for this worker to leave
                     // before it changes `region` or drops what it points to.
-                    unsafe { (**self.region.get()).work() };
+                    unsafe { (**self.region.get()).work(index + 1) };
                     self.state.fetch_sub(1, Ordering::SeqCst);
                     spins = 0;
                 }
@@ -200,6 +217,9 @@ impl Pool {
     /// Opens `region` to `helpers` workers, works too, and returns when all have left.
     fn run(&self, region: &Region, helpers: usize) {
         self.limit.store(helpers, Ordering::SeqCst);
+        for done in &self.done[..region.shares] {
+            done.0.store(0, Ordering::Relaxed); // seen by whoever joins, which is after opening
+        }
         // SAFETY: the caller holds `owner`, the last region is closed and empty: nobody reads.
         unsafe { *self.region.get() = region };
         let generation = (self.state.load(Ordering::SeqCst) / GENERATION + 1) & 0xffff_ffff;
@@ -208,7 +228,7 @@ impl Pool {
             let _guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
             self.wake.notify_all();
         }
-        region.work(); // catches panics of the task, so the wait below is always reached
+        region.work(0); // catches panics of the task, so the wait below is always reached
         self.state.fetch_and(!OPEN, Ordering::SeqCst);
         let mut spins = 0;
         while self.state.load(Ordering::SeqCst) & INSIDE_MASK != 0 {
@@ -231,26 +251,34 @@ pub fn shared_regions() -> u64 {
 /// Calls `task(0)`, …, `task(tasks − 1)`, each once, on the threads of the pool; returns when
 /// all are done. A panic of a task is passed on.
 pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
+    for_each_by_thread(tasks, |_, i| task(i));
+}
+
+/// As [`for_each`], with the number of the thread, below [`count`], as the first argument: for
+/// what a thread prepares once for all of its tasks. Tasks with the same number never run at the
+/// same time. Results must not depend on it.
+pub fn for_each_by_thread(tasks: usize, task: impl Fn(usize, usize) + Sync) {
     let threads = count().min(tasks);
     if threads <= 1 {
-        return (0..tasks).for_each(task);
+        return (0..tasks).for_each(|i| task(0, i));
     }
     // Another thread's region is running: work alone rather than wait.
     let Ok(mut started) = POOL.owner.try_lock() else {
-        return (0..tasks).for_each(task);
+        return (0..tasks).for_each(|i| task(0, i));
     };
     let helpers = Pool::grow(&mut started, threads - 1);
-    let task: &(dyn Fn(usize) + Sync) = &task;
+    let task: &(dyn Fn(usize, usize) + Sync) = &task;
     let region = Region {
         #[expect(clippy::transmute_ptr_to_ptr, reason = "`as` cannot lengthen the lifetime")]
         // SAFETY: only the lifetime changes; `run` returns after the last use.
         task: unsafe {
-            std::mem::transmute::<*const (dyn Fn(usize) + Sync), *const (dyn Fn(usize) + Sync)>(
-                task,
-            )
+            std::mem::transmute::<
+                *const (dyn Fn(usize, usize) + Sync),
+                *const (dyn Fn(usize, usize) + Sync),
+            >(task)
         },
-        next: AtomicUsize::new(0),
         tasks,
+        shares: (helpers + 1).min(MOST_SHARES),
         isa: isa::current(),
         panic: Mutex::new(None),
     };
@@ -375,8 +403,9 @@ mod tests {
 
     #[test]
     fn every_task_runs_once() {
-        for threads in [1, 2, 3, 4, 9] {
-            for tasks in [0, 1, 2, 3, 100, 1000] {
+        // 40 is more than there are shares.
+        for threads in [1, 2, 3, 4, 9, 40] {
+            for tasks in [0, 1, 2, 3, 7, 100, 1000] {
                 let counts: Vec<AtomicU32> = (0..tasks).map(|_| AtomicU32::new(0)).collect();
                 with_threads(threads, || {
                     for_each(tasks, |i| {
@@ -386,6 +415,30 @@ mod tests {
                 assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    #[test]
+    fn a_number_belongs_to_one_thread() {
+        let check = |threads| {
+            let seen: Vec<Mutex<Option<std::thread::ThreadId>>> =
+                (0..threads).map(|_| Mutex::new(None)).collect();
+            for_each_by_thread(200, |number, _| {
+                // Held while the task runs: nobody else has this number now, or ever.
+                let mut seen = seen[number].try_lock().expect("a number twice at a time");
+                let me = std::thread::current().id();
+                assert_eq!(*seen.get_or_insert(me), me);
+                for_each_by_thread(3, |nested, _| assert_eq!(nested, 0));
+            });
+        };
+        for threads in [1, 2, 5] {
+            with_threads(threads, || (0..50).for_each(|_| check(threads)));
+        }
+        // Whoever does not get the pool works alone, as number 0.
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| with_threads(2, || (0..50).for_each(|_| check(2))));
+            }
+        });
     }
 
     #[test]

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! The operand with fewer lanes (rows of A, columns of B) is the shared one, so each operand is
-//! packed once and threads meet twice per range. A in rows of f32 is used in place, and so is a
+//! packed once and threads meet twice per range. A small B each thread packs for itself instead,
+//! and threads meet once. A in rows of f32 is used in place, and so is a
 //! narrow matrix. B in rows of f32 is packed [on the way](super::micro) by the strip that uses
 //! it, a group at a time, unless A is in place and there are more rows than columns: then strips
 //! are many, and each would do it again.
@@ -31,6 +32,7 @@ use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
 use crate::{Write, dispatch, scratch};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most steps of depth in one block of K. Nine rows of A are 14 KiB, which stay in a first-level
 /// cache of 32 KiB while panels of B stream past; and C is read and written once per block.
@@ -54,6 +56,12 @@ const IN_PLACE_FOR_FEW: usize = 400;
 const FEW: usize = 512;
 /// Multiply-adds below which a second thread is not worth waking: some 10 µs of one thread.
 const WORTH_SHARING: usize = 1 << 19;
+
+/// Most floats of B that each thread packs for itself, 256 KiB: packing them once more costs less
+/// than to wait for the other threads and to fetch the half that is in their caches.
+const PACKED_BY_EACH: usize = 1 << 16;
+/// As long as there are no more threads than this: each needs memory of its own.
+const MOST_PACKERS: usize = 8;
 
 /// Steps of depth per block: K cut evenly into as few blocks as [`DEPTH`] allows, in multiples of
 /// a cache line.
@@ -133,6 +141,12 @@ pub(super) fn run(job: &Job<'_>) {
         run_strips(&Shared { operand, lanes: 0..x.rows, depth: 0..k, block, tile, data: &[] });
         return;
     }
+    let whole_len = operand.packed_len(x.rows, block, tile) * k.div_ceil(block);
+    let by_each = by_rows && !strips_pack_b && whole_len <= PACKED_BY_EACH;
+    if by_each && (2..=MOST_PACKERS).contains(&threads) {
+        run_packed_by_each(job, tile, &strips, threads, whole_len);
+        return;
+    }
     let lane_step = x.rows.min(SHARED_LANES - SHARED_LANES % tile.columns);
     let block_len = operand.packed_len(lane_step, block, tile);
     let blocks = (SHARED / block_len).clamp(1, k.div_ceil(block));
@@ -150,6 +164,33 @@ pub(super) fn run(job: &Job<'_>) {
                 run_strips(&shared);
             }
         }
+    });
+}
+
+/// The whole product in strips of rows, for which each thread packs all of B, `packed_len` floats.
+fn run_packed_by_each(
+    job: &Job<'_>,
+    tile: TileShape,
+    strips: &Strips,
+    threads: usize,
+    packed_len: usize,
+) {
+    let (n, k) = job.b.shape();
+    let (operand, block) = (Operand::B, depth_block(k));
+    scratch::with(threads * packed_len, |buffer| {
+        let buffers = SharedMut::new(buffer);
+        let packed = [const { AtomicBool::new(false) }; MOST_PACKERS];
+        threads::for_each_by_thread(strips.count, |thread, i| {
+            // SAFETY: each thread has a part of its own, and tasks of one number follow each other.
+            let data = unsafe { buffers.range(thread * packed_len..(thread + 1) * packed_len) };
+            let mut shared = Shared { operand, lanes: 0..n, depth: 0..k, block, tile, data: &[] };
+            // A flag that no other thread looks at.
+            if !packed[thread].swap(true, Ordering::Relaxed) {
+                pack_shared(&job.b, &shared, 1, data);
+            }
+            shared.data = data;
+            run_strip(job, &shared, &strips.get(i));
+        });
     });
 }
 

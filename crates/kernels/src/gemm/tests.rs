@@ -185,6 +185,30 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
+/// As A·Bᵀ these have a B that each thread packs for itself, unless there are more than eight; the
+/// second has several blocks of K.
+#[test]
+fn bits_do_not_depend_on_who_packs() {
+    for isa in Isa::all_available() {
+        for size in [(500, 100, 384), (600, 64, 900)] {
+            with_isa(isa, || {
+                each_layout(size, 0, |a, b, layout| {
+                    let one = with_threads(1, || product(a, b));
+                    let same = |threads| one == with_threads(threads, || product(a, b));
+                    for threads in [2, 3, 4, 8, 9] {
+                        assert!(same(threads), "{isa:?} {layout}, {threads}");
+                    }
+                    // From several threads at once: most of them do not get the pool.
+                    std::thread::scope(|scope| {
+                        let others = [(); 4].map(|()| scope.spawn(|| with_isa(isa, || same(2))));
+                        assert!(others.into_iter().all(|other| other.join().unwrap()), "{layout}");
+                    });
+                });
+            });
+        }
+    }
+}
+
 #[test]
 fn bits_of_a_row_do_not_depend_on_other_rows() {
     for isa in Isa::all_available() {
