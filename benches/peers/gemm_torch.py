@@ -67,7 +67,7 @@ def main():
             continue
         theirs = Torch(shape)
         once = statistics.median(theirs.times(2))
-        turns = 5
+        turns = 20  # short ones: what disturbs the machine should disturb both
         calls = max(1, min(200, round(arguments.seconds / turns / max(once, 1e-6))))
         mine, other = [], []
         ours.ask(**shape, calls=1)

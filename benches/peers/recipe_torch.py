@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""nanoGPT's recipe for a CPU, in PyTorch and in Hearken, one after the other; prints both.
+"""nanoGPT's recipe for a CPU, in PyTorch and in Hearken, a second each in turn; prints both.
 
     python benches/peers/recipe_torch.py --data shakespeare.txt [--hearken target/release/hearken]
         [--seeds 1337 1 2] [--configs nanogpt-cpu shakespeare-fast]
@@ -7,17 +7,19 @@
 4 layers × 128, 4 heads, context 64, batch 12, 2,000 steps, characters, the last tenth of the text
 held back. PyTorch does what nanoGPT does: windows drawn at random, AdamW with decay for matrices,
 clipping, a cosine from 1e-3 to 1e-4 after 100 steps of warm-up, and every 250 steps the loss on 20
-batches of each part. Timed from the first step to the last, with glibc's malloc told to keep memory.
-Both are then measured on the whole held-back tenth, in windows of 64 side by side.
+batches of each part. It runs twice: as nanoGPT has it, and tuned, with the fused AdamW and with
+glibc's malloc told to keep memory. PyTorch is timed from the first step to the last, Hearken from
+the start of the program to its end; while one runs, the others are stopped, which is not counted.
+Both are measured on the whole held-back tenth, in windows of 64 side by side.
 """
 import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
-import time
+
+from turns import in_turns
 
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
@@ -28,8 +30,8 @@ STEPS, WARMUP, LR, LEAST = 2000, 100, 1e-3, 1e-4
 T, BATCH = 64, 12
 
 
-def in_torch(path, seed):
-    """Trains in this process and prints one line of JSON."""
+def in_torch(path, seed, tuned):
+    """Trains in this process; prints when it begins and ends, and then the loss as JSON."""
     import torch
     from train_torch import Decoder
 
@@ -48,7 +50,7 @@ def in_torch(path, seed):
         {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
         {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.99), fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.99), fused=tuned)
 
     def batch(part):
         starts = torch.randint(len(parts[part]) - T, (BATCH,))
@@ -61,7 +63,7 @@ def in_torch(path, seed):
         done = (step - WARMUP) / (STEPS - WARMUP)
         return LEAST + 0.5 * (1 + math.cos(math.pi * done)) * (LR - LEAST)
 
-    start = time.perf_counter()
+    print("begins", flush=True)
     for step in range(STEPS):
         if step % 250 == 0:
             with torch.no_grad():
@@ -73,29 +75,32 @@ def in_torch(path, seed):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    seconds = time.perf_counter() - start
+    print("ends", flush=True)
     held_back = parts["validation"]
     count = (len(held_back) - 1) // T
     rows = held_back[: count * T].view(count, T), held_back[1 : count * T + 1].view(count, T)
     with torch.no_grad():
         losses = [model(x, y).item() * len(x) for x, y in zip(*(part.split(64) for part in rows))]
-    print(json.dumps({"seconds": seconds, "loss": sum(losses) / count}))
+    print(json.dumps({"loss": sum(losses) / count}))
 
 
-def in_hearken(binary, config, path, seed):
-    """Seconds of training, the last loss, and when the loss was first at most 1.898."""
-    with tempfile.TemporaryDirectory() as out:
-        run = os.path.join(out, "run")
-        command = [binary, "train", "--quiet", "--config", config, "--data", path]
-        subprocess.run([*command, "--seed", str(seed), "--out", run], check=True, capture_output=True)
-        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
-            rows = [row for row in map(json.loads, file) if row.get("val_loss") is not None]
+def result_of_torch(program):
+    (begins, _), (ends, _), (_, last) = program.lines
+    seconds = program.running(ends) - program.running(begins)
+    return {"seconds": seconds, "loss": json.loads(last)["loss"]}
+
+
+def result_of_hearken(program, run):
+    """Seconds, the last loss, and when the loss was first at most 1.898."""
+    with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if row.get("val_loss") is not None]
+    # `elapsed_seconds` counts from the first step on; the last row was written near the end.
+    begins = program.paused - program.started - rows[-1]["elapsed_seconds"]
     reached = [row["elapsed_seconds"] for row in rows if row["val_loss"] <= 1.898]
-    last = rows[-1]
     return {
-        "seconds": last["elapsed_seconds"],
-        "loss": last["val_loss"],
-        "reached": reached[0] if reached else None,
+        "seconds": program.running(),
+        "loss": rows[-1]["val_loss"],
+        "reached": program.running(begins + reached[0]) if reached else None,
     }
 
 
@@ -105,24 +110,37 @@ def main():
     parser.add_argument("--hearken", default="target/release/hearken")
     parser.add_argument("--configs", nargs="*", default=["nanogpt-cpu"])
     parser.add_argument("--seeds", nargs="*", type=int, default=[1337, 1, 2])
-    parser.add_argument("--in-torch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--turn", type=float, default=1.0, help="seconds")
+    parser.add_argument("--in-torch", choices=["plain", "tuned"], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.in_torch:
-        return in_torch(args.data, args.seeds[0])
-    runs = {"pytorch": [], **{config: [] for config in args.configs}}
+        return in_torch(args.data, args.seeds[0], args.in_torch == "tuned")
+    torch = {"nanoGPT": ("plain", {}), "tuned PyTorch": ("tuned", KEEP_MEMORY)}
+    runs = {name: [] for name in [*torch, *args.configs]}
     for seed in args.seeds:
-        command = [sys.executable, __file__, "--in-torch", "--data", args.data, "--seeds", str(seed)]
-        env = dict(os.environ, **KEEP_MEMORY)
-        done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
-        runs["pytorch"].append(json.loads(done.stdout))
-        for config in args.configs:
-            runs[config].append(in_hearken(args.hearken, config, args.data, seed))
-        for name, results in runs.items():
-            print(f"seed {seed}: {name} {json.dumps(results[-1])}", flush=True)
+        with tempfile.TemporaryDirectory() as out:
+            python = [sys.executable, __file__, "--data", args.data, "--seeds", seed]
+            hearken = [args.hearken, "train", "--quiet", "--data", args.data, "--seed", seed]
+            commands = [
+                ([*python, "--in-torch", how], dict(os.environ, **environment))
+                for how, environment in torch.values()
+            ] + [
+                ([*hearken, "--config", config, "--out", os.path.join(out, str(i))], os.environ)
+                for i, config in enumerate(args.configs)
+            ]
+            programs = in_turns(commands, args.turn)
+            for i, (name, program) in enumerate(zip(runs, programs)):
+                run = os.path.join(out, str(i - len(torch)))
+                result = result_of_torch(program) if name in torch else result_of_hearken(program, run)
+                runs[name].append(result)
+                print(f"seed {seed}: {name} {json.dumps(result)}", flush=True)
     mean = lambda name, key: sum(run[key] for run in runs[name]) / len(args.seeds)
     for name in runs:
-        ratio = mean("pytorch", "seconds") / mean(name, "seconds")
-        print(f"{name}: loss {mean(name, 'loss'):.4f} after {mean(name, 'seconds'):.1f} s, × {ratio:.2f}")
+        ratios = [mean(peer, "seconds") / mean(name, "seconds") for peer in torch]
+        print(
+            f"{name}: loss {mean(name, 'loss'):.4f} after {mean(name, 'seconds'):.1f} s"
+            f", × {ratios[0]:.2f} (nanoGPT), × {ratios[1]:.2f} (tuned)"
+        )
 
 
 if __name__ == "__main__":
