@@ -172,6 +172,7 @@ fn bad_input_is_named_with_a_hint_and_exit_code_2() {
     }
     for arguments in [
         ["--resume", "nowhere"].as_slice(),
+        &["--data", "cats.txt", "./cats.txt"],
         &["--data", "cats.txt", "--steps", "5", "--set", "train.schedule.warmup=6"],
         &["--data", "cats.txt", "--set", "model.width=0"],
         &["--data", "cats.txt", "--set", "model.layers=1000000"],

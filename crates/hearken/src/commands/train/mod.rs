@@ -15,6 +15,7 @@ use hearken::train::plot::thousands;
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
 use hearken::train::{Error, OptimizerConfig, Outcome, Precision, RunDirectory, Setup, Summary};
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use task::DecoderTask;
@@ -134,6 +135,7 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
     if !arguments.data.is_empty() {
         config.data.paths.clone_from(&arguments.data);
     }
+    each_once(&config.data.paths)?;
     let train = &mut config.train;
     train.steps = arguments.steps.unwrap_or(train.steps);
     train.batch_size = arguments.batch_size.unwrap_or(train.batch_size);
@@ -144,6 +146,22 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
         config.fit_warmup();
     }
     Ok(config)
+}
+
+/// Refuses a path that is given twice, also under two names: the end of the text is held back, and
+/// would be trained on too.
+fn each_once(paths: &[PathBuf]) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    for path in paths {
+        // What is not there is named when it is opened.
+        if !seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+            return Err(Failure::Input(format!(
+                "{} is given twice: what is held back of it would be trained on too\nhint: name it once; --steps says how long it is trained on",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Bad settings and files are the user's to mend: exit code 2. A run that diverged or could not
