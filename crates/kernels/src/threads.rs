@@ -262,8 +262,9 @@ pub fn for_each_by_thread(tasks: usize, task: impl Fn(usize, usize) + Sync) {
     if threads <= 1 {
         return (0..tasks).for_each(|i| task(0, i));
     }
-    // Another thread's region is running: work alone rather than wait.
     let Ok(mut started) = POOL.owner.try_lock() else {
+        // Another thread's region is running: work alone rather than wait, as inside of a region.
+        let _restore = Restore(&INSIDE, INSIDE.replace(true));
         return (0..tasks).for_each(|i| task(0, i));
     };
     let helpers = Pool::grow(&mut started, threads - 1);
