@@ -6,7 +6,7 @@
 //! order when all are done. How many tasks share a head depends on the shape alone. Where none
 //! do, a task does everything for its head, from packing to writing dq.
 
-use super::bands::{bands, shifted};
+use super::bands::Tile;
 use super::forward::{TASKS, wave};
 use super::products::{Left, padded, product};
 use super::scores::Visibility;
@@ -17,7 +17,6 @@ use super::{Attention, Gradients, RowsMut, Scores, Shape};
 use crate::Write;
 use crate::scratch;
 use crate::threads::{self, SharedMut};
-use std::ops::Range;
 
 /// Working memory of the heads taken at once, in floats (32 MiB), unless more are needed to have
 /// enough tasks.
@@ -274,20 +273,21 @@ fn share_of_keys<M: Scores>(
                     let of_queries = |stride: usize| queries.start * stride..queries.end * stride;
                     let (q, dout) = (&q[of_queries(q_stride)], &dout[of_queries(o_stride)]);
                     let full = visibility == Visibility::Full;
-                    let tile = |rows: Range<usize>, columns: Range<usize>| {
-                        (shifted(&rows, queries.start), shifted(&columns, keys.start))
-                    };
-                    let hidden = |rows, columns| {
-                        let (queries, keys) = tile(rows, columns);
-                        rule.tile(b, h + g, queries, keys) == Visibility::Empty
+                    let tile = Tile {
+                        rule,
+                        batch: b,
+                        head: h + g,
+                        queries: queries.clone(),
+                        keys: keys.clone(),
+                        full,
                     };
                     let add = Write::Add;
-                    for (rows, columns) in bands(queries.len(), keys.len(), full, hidden) {
+                    for (rows, columns) in tile.rows() {
                         let (count, inner) = (rows.len(), columns.len());
                         let place = rows.start * KEYS..rows.end * KEYS;
                         let (s, dp) = (&mut s[place.clone()], &mut dp[place]);
                         let first = columns.start;
-                        let (queries, keys_seen) = tile(rows.clone(), columns.clone());
+                        let (queries, keys_seen) = tile.place(&rows, &columns);
                         if inner > 0 {
                             let wide = padded(inner);
                             let (s, dp) = (&mut s[first..], &mut dp[first..]);
@@ -317,8 +317,7 @@ fn share_of_keys<M: Scores>(
                         let (of_queries, of_keys) = (queries.clone(), keys.clone());
                         rule.backward_tile(b, h + g, of_queries, of_keys, KEYS, dp, head.partial);
                     }
-                    let hidden = |columns, rows| hidden(rows, columns);
-                    for (columns, rows) in bands(keys.len(), queries.len(), full, hidden) {
+                    for (columns, rows) in tile.columns() {
                         let (count, inner) = (columns.len(), rows.len());
                         let place = rows.start * KEYS + columns.start;
                         if dvalues.is_some() && inner > 0 {

@@ -4,7 +4,52 @@
 //! only as wide as what its rows see; where keys are the rows (dk, dv), in bands of columns. What
 //! is left out would have entered every sum as a zero, so the bits are those of the whole tile.
 
+use super::Scores;
+use super::scores::Visibility;
 use std::ops::Range;
+
+/// A tile that is not empty, and who is asked about its parts. Rows and columns count from its
+/// first query and its first key.
+pub(super) struct Tile<'a, M> {
+    pub(super) rule: &'a M,
+    pub(super) batch: usize,
+    pub(super) head: usize,
+    pub(super) queries: Range<usize>,
+    pub(super) keys: Range<usize>,
+    /// Does every query see every key?
+    pub(super) full: bool,
+}
+
+impl<M: Scores> Tile<'_, M> {
+    /// The queries and keys of some rows and columns.
+    pub(super) fn place(
+        &self,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+    ) -> (Range<usize>, Range<usize>) {
+        let shifted = |range: &Range<usize>, by: usize| range.start + by..range.end + by;
+        (shifted(rows, self.queries.start), shifted(columns, self.keys.start))
+    }
+
+    /// Bands of rows, with the columns that each sees.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        bands(self.queries.len(), self.keys.len(), self.full, |rows, columns| {
+            self.hidden(&rows, &columns)
+        })
+    }
+
+    /// Bands of columns, with the rows that see each.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        bands(self.keys.len(), self.queries.len(), self.full, |columns, rows| {
+            self.hidden(&rows, &columns)
+        })
+    }
+
+    fn hidden(&self, rows: &Range<usize>, columns: &Range<usize>) -> bool {
+        let (queries, keys) = self.place(rows, columns);
+        self.rule.tile(self.batch, self.head, queries, keys) == Visibility::Empty
+    }
+}
 
 /// Lanes of a band: four times the six rows that products take at a time. Of 64 × 64 under a
 /// causal rule 72 % are left; bands of 12 would leave 67 %, for twice as many calls.
@@ -15,7 +60,7 @@ const BLOCK: usize = 16;
 /// Cuts a tile of `lanes × across` into bands of lanes, with what each sees: nothing but zeros
 /// would come from `across` outside of it. `hidden(lanes, across)` says that a part is hidden;
 /// with `full` nothing is, and the tile is one band.
-pub(super) fn bands(
+fn bands(
     lanes: usize,
     across: usize,
     full: bool,
@@ -43,11 +88,6 @@ pub(super) fn bands(
         }
         (band, seen)
     })
-}
-
-/// `range`, counted from `start` on.
-pub(super) fn shifted(range: &Range<usize>, start: usize) -> Range<usize> {
-    start + range.start..start + range.end
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! queries walks over the tiles of keys it sees. A task is all of that for one key/value head if
 //! there are many, or else one block of queries.
 
-use super::bands::{bands, shifted};
+use super::bands::Tile;
 use super::products::{Left, PAD, padded, product};
 use super::scores::Visibility;
 use super::tiles::{Drop, KEYS, QUERIES, block, finish, pack_rows, pack_transposed, soften};
@@ -125,14 +125,9 @@ fn query_block<M: Scores>(
             }
             let (k, v) = packed[j * packed_block..(j + 1) * packed_block].split_at(width * KEYS);
             let full = visibility == Visibility::Full;
-            let tile = |rows: Range<usize>, columns: Range<usize>| {
-                (shifted(&rows, queries.start), shifted(&columns, keys.start))
-            };
-            let hidden = |rows, columns| {
-                let (queries, keys) = tile(rows, columns);
-                attention.scores.tile(b, h, queries, keys) == Visibility::Empty
-            };
-            for (rows, columns) in bands(rows, keys.len(), full, hidden) {
+            let (rule, queries) = (attention.scores, queries.clone());
+            let tile = Tile { rule, batch: b, head: h, queries, keys, full };
+            for (rows, columns) in tile.rows() {
                 if columns.is_empty() {
                     continue;
                 }
@@ -141,10 +136,10 @@ fn query_block<M: Scores>(
                 let left = Left::rows(&q[rows.start * width..], width);
                 let k = k.get(columns.start..).unwrap_or(&[]); // empty without a width
                 product(count, padded(inner), width, left, k, KEYS, s, KEYS, Write::Set);
-                let (queries, keys) = tile(rows.clone(), columns.clone());
+                let (queries, keys) = tile.place(&rows, &columns);
                 let drop = Drop::new(attention, b, h, queries.start, keys.start);
                 if !full {
-                    attention.scores.apply_tile(b, h, queries, keys, KEYS, s);
+                    rule.apply_tile(b, h, queries, keys, KEYS, s);
                 }
                 let (largest, sums) =
                     (&mut largest[rows.clone()], &mut sums[rows.start * PAD..rows.end * PAD]);
