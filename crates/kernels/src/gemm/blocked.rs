@@ -34,22 +34,20 @@ use crate::{Write, dispatch, scratch};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Most steps of depth in one block of K. Nine rows of A are 14 KiB, which stay in a first-level
+/// Most steps of depth in one block of K. Six rows of A are 18 KiB, which stay in a first-level
 /// cache of 32 KiB while panels of B stream past; and C is read and written once per block.
-const DEPTH: usize = 384;
-/// Columns of B per group: 192 × 384 floats are 288 KiB, inside a second-level cache of 512 KiB.
-const GROUP_COLUMNS: usize = 192;
+const DEPTH: usize = 768;
 /// Rows of A per strip.
 const STRIP_ROWS: usize = 180;
-/// The same where each strip packs all of B on the way, which more rows share: 384 × 384 floats
-/// of A and a group of B are 864 KiB, inside a second-level cache of 1.25 MiB.
-const STRIP_ROWS_PACKING_B: usize = 384;
+/// The same where each strip packs all of B on the way, which more rows share: 192 × 768 floats
+/// of A and as many of a group of B are 1,152 KiB, inside a second-level cache of 1.25 MiB.
+const STRIP_ROWS_PACKING_B: usize = 192;
 /// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time, so that a block of K fits.
 const SHARED_LANES: usize = SHARED / DEPTH;
 /// Most floats from one step of depth to the next of an operand that is read in place across its
-/// rows: a block of it is then no larger than a group of B, and lies as close together.
+/// rows, if there are 384 steps to a block of K: less than a group of B, and as close together.
 const IN_PLACE: usize = 256;
 /// The same where the other operand has no more than `FEW` lanes to make up for packing.
 const IN_PLACE_FOR_FEW: usize = 400;
@@ -69,8 +67,11 @@ pub(super) fn depth_block(k: usize) -> usize {
     k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(16)
 }
 
-fn in_place_limit(lanes_of_the_other: usize) -> usize {
-    if lanes_of_the_other <= FEW { IN_PLACE_FOR_FEW } else { IN_PLACE }
+/// Is an operand near enough for tiles to read it in place, `stride` floats from one step of depth
+/// to the next?
+fn is_near(stride: usize, k: usize, lanes_of_the_other: usize) -> bool {
+    let most = if lanes_of_the_other <= FEW { IN_PLACE_FOR_FEW } else { IN_PLACE };
+    stride == 1 || stride * depth_block(k).max(384) <= most * 384
 }
 
 /// The product that all tasks work on.
@@ -126,7 +127,7 @@ pub(super) fn run(job: &Job<'_>) {
     let operand = if by_rows { Operand::B } else { Operand::A };
     let strips_pack_b = by_rows && !a_in_place && job.b_on_the_way().is_some();
     let strips = match operand {
-        Operand::A => Strips::new(n, tile.columns, GROUP_COLUMNS, threads),
+        Operand::A => Strips::new(n, tile.columns, tile.group, threads),
         Operand::B if strips_pack_b => Strips::new(m, tile.rows, STRIP_ROWS_PACKING_B, threads),
         Operand::B => Strips::new(m, tile.rows, STRIP_ROWS, threads),
     };
@@ -265,7 +266,7 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
     let local_len = local.packed_len(strip.len(), shared.block, shared.tile);
     let local_len = if local_in_place { 0 } else { local_len };
     let group_len =
-        Operand::B.packed_len(GROUP_COLUMNS.min(columns.len()), shared.block, shared.tile);
+        Operand::B.packed_len(shared.tile.group.min(columns.len()), shared.block, shared.tile);
     let room_len = if b_on_the_way.is_some() { group_len } else { 0 };
     scratch::with(local_len + room_len, |buffer| {
         let (buffer, room) = buffer.split_at_mut(local_len);
@@ -312,6 +313,7 @@ fn tile_shape_on<S: Tile>(_: S) -> TileShape {
         rows: S::ROWS,
         columns: S::COLUMNS,
         lanes: S::LANES,
+        group: S::GROUP,
         packs_on_the_way: S::PACKS_ON_THE_WAY,
     }
 }
@@ -347,9 +349,8 @@ fn multiply_on<S: Tile>(
     let write = if steps.start == 0 { job.write } else { Write::Add };
     let finish = steps.end == job.a.columns && !job.tail.is_empty();
     let (stride, depth) = (job.out_stride, steps.len());
-    let group = GROUP_COLUMNS - GROUP_COLUMNS % S::COLUMNS;
-    for first in (0..columns.len()).step_by(group) {
-        let count = group.min(columns.len() - first);
+    for first in (0..columns.len()).step_by(S::GROUP) {
+        let count = S::GROUP.min(columns.len() - first);
         let start = rows.start * stride + columns.start + first;
         let out = job.out.pointer(start..start + (rows.len() - 1) * stride + count);
         let size = (rows.len(), count, depth);
@@ -374,17 +375,17 @@ impl Job<'_> {
     /// depth to the next.
     fn a_in_place(&self) -> Option<&[f32]> {
         match self.a.data {
-            Data::F32(x) if self.a.column_stride <= in_place_limit(self.b.rows) => Some(x),
+            Data::F32(x) if is_near(self.a.column_stride, self.a.columns, self.b.rows) => Some(x),
             _ => None,
         }
     }
 
     /// The numbers of B, likewise: f32, neighbouring columns next to each other, in whole vectors.
     fn b_in_place(&self) -> Option<&[f32]> {
-        let Matrix { data, rows: n, row_stride, column_stride, .. } = self.b;
+        let Matrix { data, rows: n, columns: k, row_stride, column_stride } = self.b;
         let tile = tile_shape();
         // A single row of tiles uses B once: there is nothing to make up for packing it.
-        let near = column_stride <= in_place_limit(self.a.rows) || self.a.rows <= tile.rows;
+        let near = is_near(column_stride, k, self.a.rows) || self.a.rows <= tile.rows;
         match data {
             Data::F32(x) if row_stride == 1 && near && n.is_multiple_of(tile.lanes) => Some(x),
             _ => None,

@@ -30,6 +30,8 @@ pub(crate) struct TileShape {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
     pub(crate) lanes: usize,
+    /// See [`Tile::GROUP`].
+    pub(crate) group: usize,
     /// See [`Tile::PACKS_ON_THE_WAY`].
     pub(crate) packs_on_the_way: bool,
 }

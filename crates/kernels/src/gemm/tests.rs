@@ -126,11 +126,11 @@ const SIZES: [(usize, usize, usize); 27] = [
     (200, 100, 2),
     (337, 193, 300),
     (190, 400, 260),
-    (2, 70, 400),
-    (3, 129, 800),
+    (2, 70, 800),
+    (3, 129, 1600),
     (61, 272, 90),
-    (70, 256, 400),
-    (440, 432, 400),
+    (70, 256, 800),
+    (230, 432, 800),
 ];
 
 #[test]
@@ -173,8 +173,8 @@ fn product(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    let wide = [(500, 480, 400), (100, 480, 400)]; // B is packed on the way
-    let others = [(300, 500, 300), (500, 300, 300), (1, 5000, 700), (3, 900, 700), (70, 70, 3000)];
+    let wide = [(500, 480, 800), (100, 480, 800)]; // B is packed on the way
+    let others = [(300, 500, 300), (500, 300, 300), (1, 5000, 800), (3, 900, 800), (70, 70, 3000)];
     for size in wide.into_iter().chain(others) {
         each_layout(size, 0, |a, b, layout| {
             let one = with_threads(1, || product(a, b));
@@ -304,7 +304,7 @@ fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
 fn epilogue_goes_back_through_an_activation() {
     let small = [(1, 70, 40), (30, 70, 600), (70, 33, 16), (3, 600, 20), (5, 9, 0)];
     // Several groups of columns and blocks of depth, and three rows over several blocks.
-    for (m, n, k) in small.into_iter().chain([(440, 432, 400), (100, 480, 400), (3, 70, 800)]) {
+    for (m, n, k) in small.into_iter().chain([(230, 432, 800), (100, 480, 800), (3, 70, 1600)]) {
         let (a, b, before) = (numbers(m * k, 1), numbers(n * k, 2), numbers(m * n, 3));
         let a = Matrix::new(&a, m, k);
         let layouts = [Matrix::new(&b, n, k).transposed(), Matrix::new(&b, k, n)];

@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(run(&inputs(), f, true), run(&inputs(), f, false), "{f:?}");
         }
         // More than one group of columns, and more than one block of depth, both ways.
-        for (rows, narrow, wide) in [(130, 48, 448), (64, 400, 500)] {
+        for (rows, narrow, wide) in [(130, 48, 448), (64, 800, 900)] {
             let shapes = [[rows, narrow], [wide, narrow], [narrow, wide]];
             let make = || shapes.map(|shape| Var::leaf(Rng::new(7).normal(shape, 0.2)));
             let f = Activation::GeluTanh;
