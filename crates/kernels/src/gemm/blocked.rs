@@ -16,10 +16,11 @@
 //!
 //! The operand with fewer lanes (rows of A, columns of B) is the shared one, so each operand is
 //! packed once and threads meet twice per range. A small B each thread packs for itself instead,
-//! and threads meet once. A in rows of f32 is used in place, and so is a
-//! narrow matrix. B in rows of f32 is packed [on the way](super::micro) by the strip that uses
-//! it, a group at a time, unless A is in place and there are more rows than columns: then strips
-//! are many, and each would do it again.
+//! and threads meet once. A in rows of f32 is used in place, and so is a narrow matrix. Where A is
+//! and B is large, a task is a strip of columns for a chunk of rows, with its own copy of the
+//! strip: nothing is shared, and threads meet once. B in rows of f32 is packed
+//! [on the way](super::micro) by the strip that uses it, a group at a time, but not by the many
+//! strips of few rows, each of which would do it again.
 //!
 //! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
 //! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
@@ -42,6 +43,11 @@ const STRIP_ROWS: usize = 180;
 /// The same where each strip packs all of B on the way, which more rows share: 192 × 768 floats
 /// of A and as many of a group of B are 1,152 KiB, inside a second-level cache of 1.25 MiB.
 const STRIP_ROWS_PACKING_B: usize = 192;
+/// Rows of A in a chunk, if it is in place: as many as share a packed strip of B, which takes 3 %
+/// of their time.
+const CHUNK_ROWS: usize = 512;
+/// Columns from which on chunks of rows are worth it: two groups.
+const CHUNKS_FROM_COLUMNS: usize = 384;
 /// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time, so that a block of K fits.
@@ -122,6 +128,10 @@ pub(super) fn run(job: &Job<'_>) {
     let tile = tile_shape();
     let block = depth_block(k);
     let (a_in_place, b_in_place) = (job.a_in_place().is_some(), job.b_in_place().is_some());
+    if a_in_place && !b_in_place && m >= 2 * CHUNK_ROWS && n >= CHUNKS_FROM_COLUMNS {
+        run_in_chunks(job, tile, threads);
+        return;
+    }
     // Rows make more strips than columns do, where a narrow B allows it.
     let by_rows = m > n || m == n && !a_in_place || b_in_place && m >= 8 * tile.rows;
     let operand = if by_rows { Operand::B } else { Operand::A };
@@ -165,6 +175,19 @@ pub(super) fn run(job: &Job<'_>) {
                 run_strips(&shared);
             }
         }
+    });
+}
+
+/// The whole product in chunks of rows of an A in place, times strips of columns.
+fn run_in_chunks(job: &Job<'_>, tile: TileShape, threads: usize) {
+    let ((m, k), n) = (job.a.shape(), job.b.rows);
+    let strips = Strips { lanes: n, tile: tile.columns, count: n.div_ceil(tile.group) };
+    let chunks = Strips { lanes: m, tile: tile.rows, count: m / CHUNK_ROWS };
+    for_each(threads, chunks.count * strips.count, |i| {
+        let lanes = chunks.get(i / strips.count);
+        let (operand, block) = (Operand::A, depth_block(k));
+        let shared = Shared { operand, lanes, depth: 0..k, block, tile, data: &[] };
+        run_strip(job, &shared, &strips.get(i % strips.count));
     });
 }
 

@@ -103,7 +103,7 @@ fn each_layout(
 }
 
 /// M, N, K around the tiles of all sets, the blocks of K and the strips, and degenerate.
-const SIZES: [(usize, usize, usize); 27] = [
+const SIZES: [(usize, usize, usize); 28] = [
     (1, 1, 1),
     (1, 65, 33),
     (1, 300, 700),
@@ -131,6 +131,7 @@ const SIZES: [(usize, usize, usize); 27] = [
     (61, 272, 90),
     (70, 256, 800),
     (230, 432, 800),
+    (1030, 400, 18),
 ];
 
 #[test]
@@ -173,7 +174,7 @@ fn product(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    let wide = [(500, 480, 800), (100, 480, 800)]; // B is packed on the way
+    let wide = [(500, 480, 800), (100, 480, 800), (1100, 400, 90)]; // B is packed on the way
     let others = [(300, 500, 300), (500, 300, 300), (1, 5000, 800), (3, 900, 800), (70, 70, 3000)];
     for size in wide.into_iter().chain(others) {
         each_layout(size, 0, |a, b, layout| {
@@ -304,7 +305,9 @@ fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
 fn epilogue_goes_back_through_an_activation() {
     let small = [(1, 70, 40), (30, 70, 600), (70, 33, 16), (3, 600, 20), (5, 9, 0)];
     // Several groups of columns and blocks of depth, and three rows over several blocks.
-    for (m, n, k) in small.into_iter().chain([(230, 432, 800), (100, 480, 800), (3, 70, 1600)]) {
+    for (m, n, k) in
+        small.into_iter().chain([(230, 432, 800), (100, 480, 800), (1030, 400, 18), (3, 70, 1600)])
+    {
         let (a, b, before) = (numbers(m * k, 1), numbers(n * k, 2), numbers(m * n, 3));
         let a = Matrix::new(&a, m, k);
         let layouts = [Matrix::new(&b, n, k).transposed(), Matrix::new(&b, k, n)];
