@@ -132,8 +132,15 @@ pub(super) fn run(job: &Job<'_>) {
         run_in_chunks(job, tile, threads);
         return;
     }
+    // Each strip of rows that packs its part of A goes through all of B: a large one is not worth
+    // it, unless there are many rows more.
+    let many_rows = match a_in_place {
+        true => m > n,
+        false if n * k >= SHARED => m >= 2 * n,
+        false => m >= n,
+    };
     // Rows make more strips than columns do, where a narrow B allows it.
-    let by_rows = m > n || m == n && !a_in_place || b_in_place && m >= 8 * tile.rows;
+    let by_rows = many_rows || b_in_place && m >= 8 * tile.rows;
     let operand = if by_rows { Operand::B } else { Operand::A };
     let strips_pack_b = by_rows && !a_in_place && job.b_on_the_way().is_some();
     let strips = match operand {
