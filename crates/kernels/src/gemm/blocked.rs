@@ -14,13 +14,13 @@
 //!                 after the last block of K: the epilogue on the rows just finished
 //! ```
 //!
-//! The operand with fewer lanes (rows of A, columns of B) is the shared one, so each operand is
-//! packed once and threads meet twice per range. A small B each thread packs for itself instead,
-//! and threads meet once. A in rows of f32 is used in place, and so is a narrow matrix. Where A is
-//! and B is large, a task is a strip of columns for a chunk of rows, with its own copy of the
-//! strip: nothing is shared, and threads meet once. B in rows of f32 is packed
-//! [on the way](super::micro) by the strip that uses it, a group at a time, but not by the many
-//! strips of few rows, each of which would do it again.
+//! The operand with fewer lanes (rows of A, columns of B) is the shared one, or A where a packed B
+//! would be large, so each operand is packed once and threads meet twice per range. A small B each
+//! thread packs for itself instead, and threads meet once. A in rows of f32 is used in place, and
+//! so is a narrow matrix. With A in place and many rows and columns, a task is a strip of columns
+//! for a chunk of rows, with its own copy of the strip: nothing is shared, and threads meet once.
+//! B in rows of f32 is packed [on the way](super::micro) by the strip that uses it, a group at a
+//! time, unless A is in place and strips are of rows: then they are many, and each would do it again.
 //!
 //! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
 //! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
@@ -38,26 +38,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Most steps of depth in one block of K. Six rows of A are 18 KiB, which stay in a first-level
 /// cache of 32 KiB while panels of B stream past; and C is read and written once per block.
 const DEPTH: usize = 768;
-/// Rows of A per strip.
+/// Rows of A per strip, if it is in place. A strip that is packed has as many as a group of B has
+/// columns, so that both fit the same cache.
 const STRIP_ROWS: usize = 180;
-/// The same where each strip packs all of B on the way, which more rows share: 192 × 768 floats
-/// of A and as many of a group of B are 1,152 KiB, inside a second-level cache of 1.25 MiB.
-const STRIP_ROWS_PACKING_B: usize = 192;
-/// Rows of A in a chunk, if it is in place: as many as share a packed strip of B, which takes 3 %
-/// of their time.
+/// Least rows in a chunk: packing the strip of B is then some 3 % of a task.
 const CHUNK_ROWS: usize = 512;
-/// Columns from which on chunks of rows are worth it: two groups.
+/// Columns from which on chunks of rows are worth it.
 const CHUNKS_FROM_COLUMNS: usize = 384;
 /// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
 const SHARED: usize = 1 << 20;
-/// Most lanes of the shared operand that are packed at a time, so that a block of K fits.
+/// Most lanes of the shared operand that are packed at a time: so many with a block of K.
 const SHARED_LANES: usize = SHARED / DEPTH;
-/// Most floats from one step of depth to the next of an operand that is read in place across its
-/// rows, if there are 384 steps to a block of K: less than a group of B, and as close together.
-const IN_PLACE: usize = 256;
+/// Most floats in the rows of a block of K, for an operand that is read in place across them.
+const IN_PLACE: usize = 256 * IN_PLACE_STEPS;
 /// The same where the other operand has no more than `FEW` lanes to make up for packing.
-const IN_PLACE_FOR_FEW: usize = 400;
+const IN_PLACE_FOR_FEW: usize = 400 * IN_PLACE_STEPS;
 const FEW: usize = 512;
+/// Steps that a shorter block counts for: rows should not be far apart either.
+const IN_PLACE_STEPS: usize = 384;
 /// Multiply-adds below which a second thread is not worth waking: some 10 µs of one thread.
 const WORTH_SHARING: usize = 1 << 19;
 
@@ -77,7 +75,7 @@ pub(super) fn depth_block(k: usize) -> usize {
 /// to the next?
 fn is_near(stride: usize, k: usize, lanes_of_the_other: usize) -> bool {
     let most = if lanes_of_the_other <= FEW { IN_PLACE_FOR_FEW } else { IN_PLACE };
-    stride == 1 || stride * depth_block(k).max(384) <= most * 384
+    stride == 1 || stride.saturating_mul(depth_block(k).max(IN_PLACE_STEPS)) <= most
 }
 
 /// The product that all tasks work on.
@@ -128,12 +126,17 @@ pub(super) fn run(job: &Job<'_>) {
     let tile = tile_shape();
     let block = depth_block(k);
     let (a_in_place, b_in_place) = (job.a_in_place().is_some(), job.b_in_place().is_some());
-    if a_in_place && !b_in_place && m >= 2 * CHUNK_ROWS && n >= CHUNKS_FROM_COLUMNS {
-        run_in_chunks(job, tile, threads);
-        return;
+    if a_in_place && m >= 2 * CHUNK_ROWS && n >= CHUNKS_FROM_COLUMNS {
+        let strips = Strips { lanes: n, tile: tile.columns, count: n.div_ceil(tile.group) };
+        let chunks = Strips { lanes: m, tile: tile.rows, count: m / CHUNK_ROWS };
+        // Enough to share among the threads.
+        if chunks.count * strips.count >= 2 * threads {
+            run_in_chunks(job, tile, &chunks, &strips, threads);
+            return;
+        }
     }
-    // Each strip of rows that packs its part of A goes through all of B: a large one is not worth
-    // it, unless there are many rows more.
+    // Each strip of rows that packs its part of A goes through all of B, which does not pay for a
+    // large one, unless M is twice N or more.
     let many_rows = match a_in_place {
         true => m > n,
         false if n * k >= SHARED => m >= 2 * n,
@@ -142,43 +145,41 @@ pub(super) fn run(job: &Job<'_>) {
     // Rows make more strips than columns do, where a narrow B allows it.
     let by_rows = many_rows || b_in_place && m >= 8 * tile.rows;
     let operand = if by_rows { Operand::B } else { Operand::A };
-    let strips_pack_b = by_rows && !a_in_place && job.b_on_the_way().is_some();
     let strips = match operand {
         Operand::A => Strips::new(n, tile.columns, tile.group, threads),
-        Operand::B if strips_pack_b => Strips::new(m, tile.rows, STRIP_ROWS_PACKING_B, threads),
-        Operand::B => Strips::new(m, tile.rows, STRIP_ROWS, threads),
+        Operand::B if a_in_place => Strips::new(m, tile.rows, STRIP_ROWS, threads),
+        Operand::B => Strips::new(m, tile.rows, tile.group, threads),
     };
     let run_strips = |shared: &Shared<'_>| {
         for_each(threads, strips.count, |i| run_strip(job, shared, &strips.get(i)));
     };
-    let (x, in_place) = match operand {
+    let strips_pack_b = by_rows && !a_in_place && job.b_on_the_way().is_some();
+    let (x, unshared) = match operand {
         Operand::A => (&job.a, a_in_place),
-        Operand::B => (&job.b, b_in_place),
+        Operand::B => (&job.b, b_in_place || strips_pack_b),
     };
-    if in_place {
+    if unshared {
         run_strips(&Shared { operand, lanes: 0..x.rows, depth: 0..k, block, tile, data: &[] });
         return;
     }
     let whole_len = operand.packed_len(x.rows, block, tile) * k.div_ceil(block);
-    let by_each = by_rows && !strips_pack_b && whole_len <= PACKED_BY_EACH;
-    if by_each && (2..=MOST_PACKERS).contains(&threads) {
+    if by_rows && whole_len <= PACKED_BY_EACH && (2..=MOST_PACKERS).contains(&threads) {
         run_packed_by_each(job, tile, &strips, threads, whole_len);
         return;
     }
-    let lane_step = x.rows.min(SHARED_LANES - SHARED_LANES % tile.columns);
+    let ranges = x.rows.div_ceil(SHARED_LANES - tile.columns);
+    let lane_step = x.rows.div_ceil(ranges).next_multiple_of(tile.columns);
     let block_len = operand.packed_len(lane_step, block, tile);
     let blocks = (SHARED / block_len).clamp(1, k.div_ceil(block));
-    scratch::with(if strips_pack_b { 0 } else { blocks * block_len }, |buffer| {
+    scratch::with(blocks * block_len, |buffer| {
         for lane in (0..x.rows).step_by(lane_step) {
             let lanes = lane..(lane + lane_step).min(x.rows);
             for start in (0..k).step_by(blocks * block) {
                 let depth = start..(start + blocks * block).min(k);
-                let mut shared =
-                    Shared { operand, lanes: lanes.clone(), depth, block, tile, data: &[] };
-                if !strips_pack_b {
-                    pack_shared(x, &shared, threads, buffer);
-                    shared.data = buffer;
-                }
+                let lanes = lanes.clone();
+                let mut shared = Shared { operand, lanes, depth, block, tile, data: &[] };
+                pack_shared(x, &shared, threads, buffer);
+                shared.data = buffer;
                 run_strips(&shared);
             }
         }
@@ -186,14 +187,11 @@ pub(super) fn run(job: &Job<'_>) {
 }
 
 /// The whole product in chunks of rows of an A in place, times strips of columns.
-fn run_in_chunks(job: &Job<'_>, tile: TileShape, threads: usize) {
-    let ((m, k), n) = (job.a.shape(), job.b.rows);
-    let strips = Strips { lanes: n, tile: tile.columns, count: n.div_ceil(tile.group) };
-    let chunks = Strips { lanes: m, tile: tile.rows, count: m / CHUNK_ROWS };
+fn run_in_chunks(job: &Job<'_>, tile: TileShape, chunks: &Strips, strips: &Strips, threads: usize) {
+    let k = job.a.columns;
     for_each(threads, chunks.count * strips.count, |i| {
-        let lanes = chunks.get(i / strips.count);
-        let (operand, block) = (Operand::A, depth_block(k));
-        let shared = Shared { operand, lanes, depth: 0..k, block, tile, data: &[] };
+        let (operand, lanes) = (Operand::A, chunks.get(i / strips.count));
+        let shared = Shared { operand, lanes, depth: 0..k, block: depth_block(k), tile, data: &[] };
         run_strip(job, &shared, &strips.get(i % strips.count));
     });
 }
@@ -259,7 +257,7 @@ impl Strips {
 fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
     let Shared { operand, ref lanes, ref depth, block, tile, .. } = *shared;
     let len = |lanes, steps| operand.packed_len(lanes, steps, tile);
-    // Pieces of some 16 thousand floats, or as many as keep all threads busy; whole panels each.
+    // Pieces of 16 thousand floats or a panel, or as many as keep all threads busy; whole panels.
     let even = lanes.len().div_ceil(2 * threads);
     let piece = (16 * 1024 / block).min(even).next_multiple_of(tile.columns);
     let pieces = lanes.len().div_ceil(piece);
@@ -376,6 +374,7 @@ fn multiply_on<S: Tile>(
     b: Lanes<'_>,
     mut room: Option<&mut [f32]>,
 ) {
+    const { assert!(S::GROUP.is_multiple_of(S::COLUMNS), "a group is whole tiles") };
     let write = if steps.start == 0 { job.write } else { Write::Add };
     let finish = steps.end == job.a.columns && !job.tail.is_empty();
     let (stride, depth) = (job.out_stride, steps.len());

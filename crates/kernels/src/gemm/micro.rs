@@ -35,8 +35,8 @@ pub(crate) trait Tile: Transpose {
     const VECTORS: usize;
     /// Columns of a whole tile, and of a packed panel of B.
     const COLUMNS: usize = Self::VECTORS * Self::LANES;
-    /// Columns of B per group, whole tiles: 768 steps of it are 288 KiB, inside a second-level cache
-    /// of 512 KiB.
+    /// Columns of B per group, whole tiles: a block of K of it is 288 KiB, inside a second-level
+    /// cache of 512 KiB.
     const GROUP: usize = 96;
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
     const PACKS_ON_THE_WAY: bool = false;
@@ -470,7 +470,7 @@ impl Tile for crate::simd::Avx512 {
     // Widths of models are multiples of 64.
     const ROWS: usize = 6;
     const VECTORS: usize = 4;
-    const GROUP: usize = 192; // CPUs with this set have 1 MiB
+    const GROUP: usize = 192; // servers with this set have 1 MiB or more
     const PACKS_ON_THE_WAY: bool = true; // a row of a panel is 4 lines
     tiles!(crate::simd::Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),
         1 2 3 4, (1 2 3 4 5 6));

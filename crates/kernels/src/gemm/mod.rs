@@ -10,7 +10,7 @@
 //! | `few`       | one to three rows times a weight matrix: generation                         |
 //! | `epilogue`  | bias, activation and residual on rows just finished                         |
 //!
-//! An element is summed in an order that depends on K alone: blocks of at most 384 steps,
+//! An element is summed in an order that depends on K alone: blocks of at most 768 steps,
 //! each a chain of multiply-adds, added up one after the other. |error| ≤ (K + 2)·ε·Σ|a||b|.
 
 mod blocked;

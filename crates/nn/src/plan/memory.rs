@@ -98,7 +98,7 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
 
 /// What kernels keep for themselves (`hearken_kernels::scratch`). The backward of attention packs
 /// q and dout, sums dq, and keeps two numbers, for each row of as many heads as fit 32 MiB; a
-/// product packs the smaller of its operands, up to 4 MiB of it.
+/// product packs one of its operands, up to 4 MiB of it.
 fn kernels(c: &DecoderConfig, training: Training) -> u64 {
     const FLOAT: usize = size_of::<f32>();
     let padded = c.head_width().next_multiple_of(16);

@@ -84,13 +84,15 @@ pub fn last_logits(h: &Tensor, weight: impl Into<Weight>, bias: Option<&Tensor>)
 /// Rows per chunk, by the vocabulary alone. The logits of a chunk should stay in a shared cache,
 /// 4 MiB; but each chunk reads W twice and dW once and writes it, 16·V·C bytes, against 6·V·C
 /// operations per row: at 240 GFLOP/s and 20 GB/s, memory takes as long as 32 rows of arithmetic.
-/// So a large vocabulary takes 256 rows, 51 MB of logits for GPT-2. Measured there, N = 512 on two
-/// cores, forward and backward: 870 ms in chunks of 32 rows, 650 of 64, 550 of 128, 510 of 256,
-/// 480 in one.
+/// So a large vocabulary takes 512 rows if they fit 128 MiB (103 MB of logits for GPT-2), else 256.
+/// Measured there, N = 512 on two cores, forward and backward: 870 ms in chunks of 32
+/// rows, 650 of 64, 550 of 128, 510 of 256, 480 in one.
 pub fn rows_per_chunk(vocabulary: usize) -> usize {
     const CACHE: usize = (4 << 20) / size_of::<f32>();
+    const MOST: usize = (128 << 20) / size_of::<f32>();
     const LEAST: usize = 256;
-    (CACHE / vocabulary.max(1)).max(LEAST).next_multiple_of(LEAST)
+    let large = if vocabulary <= MOST / (2 * LEAST) { 2 * LEAST } else { LEAST };
+    (CACHE / vocabulary.max(1)).next_multiple_of(LEAST).max(large)
 }
 
 /// The head and the rows that go through it.

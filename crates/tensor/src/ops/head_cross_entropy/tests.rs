@@ -19,8 +19,8 @@ fn head(rows: usize, width: usize, vocabulary: usize) -> (Var, Var, Var, Vec<u32
 
 #[test]
 fn equals_linear_and_cross_entropy_over_many_chunks() {
-    let (rows, width, vocabulary) = (600, 8, 5000); // three chunks of 256 rows at most
-    assert_eq!(rows_per_chunk(vocabulary), 256);
+    let (rows, width, vocabulary) = (1100, 8, 5000); // three chunks of 512 rows at most
+    assert_eq!(rows_per_chunk(vocabulary), 512);
     let (h, w, b, targets) = head(rows, width, vocabulary);
     let options = Options { label_smoothing: 0.1, ..Options::default() };
     let run = |loss: Var| {
@@ -45,7 +45,8 @@ fn equals_linear_and_cross_entropy_over_many_chunks() {
 
 #[test]
 fn chunks_depend_on_the_vocabulary_alone() {
-    assert_eq!(rows_per_chunk(50_257), 256);
+    assert_eq!(rows_per_chunk(50_257), 512);
+    assert_eq!(rows_per_chunk(128_256), 256); // 125 MiB
     assert_eq!(rows_per_chunk(1 << 20), 256);
     assert_eq!(rows_per_chunk(65), 16_384); // 4 MiB
     assert_eq!(rows_per_chunk(0), 1 << 20);
