@@ -5,10 +5,10 @@
 //! tasks are handed out by atomic counters, nothing is allocated, and the caller works too.
 //! A worker that is late finds the region closed and is not waited for.
 //!
-//! A thread begins with its own share of the tasks, neighbours, and then takes from others'. So which
-//! thread runs which task is left to chance, and a result must depend on the index alone; then
-//! results are the same bits for any number of threads. Regions inside regions run on the
-//! thread that reached them.
+//! A thread begins with its own share of the tasks, neighbours, and then takes from others'. So
+//! which thread runs which task is left to chance, and a result must depend on the index alone; then
+//! results are the same bits for any number of threads. Regions inside regions run on the thread
+//! that reached them.
 //!
 //! `HEARKEN_THREADS=n` sets how many threads work (default: one per core); [`with_threads`]
 //! does so for one call.

@@ -20,7 +20,8 @@
 //! so is a narrow matrix. With A in place and many rows and columns, a task is a strip of columns
 //! for a chunk of rows, with its own copy of the strip: nothing is shared, and threads meet once.
 //! B in rows of f32 is packed [on the way](super::micro) by the strip that uses it, a group at a
-//! time, unless A is in place and strips are of rows: then they are many, and each would do it again.
+//! time, unless A is in place and strips are of rows: then they are many, and each would do it
+//! again.
 //!
 //! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
 //! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
@@ -35,8 +36,8 @@ use crate::{Write, dispatch, scratch};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Most steps of depth in one block of K. Six rows of A are 18 KiB, which stay in a first-level
-/// cache of 32 KiB while panels of B stream past; and C is read and written once per block.
+/// Most steps of depth in one block of K: as many as leave a group of B in the second-level cache,
+/// since C is read and written once per block.
 const DEPTH: usize = 768;
 /// Rows of A per strip, if it is in place. A strip that is packed has as many as a group of B has
 /// columns, so that both fit the same cache.
@@ -105,6 +106,11 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
+    /// These lanes over all of K, with nothing packed yet.
+    fn unpacked(operand: Operand, lanes: Range<usize>, k: usize, tile: TileShape) -> Self {
+        Self { operand, lanes, depth: 0..k, block: depth_block(k), tile, data: &[] }
+    }
+
     /// The blocks of K in this range.
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (end, block) = (self.depth.end, self.block);
@@ -159,7 +165,7 @@ pub(super) fn run(job: &Job<'_>) {
         Operand::B => (&job.b, b_in_place || strips_pack_b),
     };
     if unshared {
-        run_strips(&Shared { operand, lanes: 0..x.rows, depth: 0..k, block, tile, data: &[] });
+        run_strips(&Shared::unpacked(operand, 0..x.rows, k, tile));
         return;
     }
     let whole_len = operand.packed_len(x.rows, block, tile) * k.div_ceil(block);
@@ -176,8 +182,8 @@ pub(super) fn run(job: &Job<'_>) {
             let lanes = lane..(lane + lane_step).min(x.rows);
             for start in (0..k).step_by(blocks * block) {
                 let depth = start..(start + blocks * block).min(k);
-                let lanes = lanes.clone();
-                let mut shared = Shared { operand, lanes, depth, block, tile, data: &[] };
+                let whole = Shared::unpacked(operand, lanes.clone(), k, tile);
+                let mut shared = Shared { depth, ..whole };
                 pack_shared(x, &shared, threads, buffer);
                 shared.data = buffer;
                 run_strips(&shared);
@@ -190,8 +196,7 @@ pub(super) fn run(job: &Job<'_>) {
 fn run_in_chunks(job: &Job<'_>, tile: TileShape, chunks: &Strips, strips: &Strips, threads: usize) {
     let k = job.a.columns;
     for_each(threads, chunks.count * strips.count, |i| {
-        let (operand, lanes) = (Operand::A, chunks.get(i / strips.count));
-        let shared = Shared { operand, lanes, depth: 0..k, block: depth_block(k), tile, data: &[] };
+        let shared = Shared::unpacked(Operand::A, chunks.get(i / strips.count), k, tile);
         run_strip(job, &shared, &strips.get(i % strips.count));
     });
 }
@@ -205,14 +210,13 @@ fn run_packed_by_each(
     packed_len: usize,
 ) {
     let (n, k) = job.b.shape();
-    let (operand, block) = (Operand::B, depth_block(k));
     scratch::with(threads * packed_len, |buffer| {
         let buffers = SharedMut::new(buffer);
         let packed = [const { AtomicBool::new(false) }; MOST_PACKERS];
         threads::for_each_by_thread(strips.count, |thread, i| {
             // SAFETY: each thread has a part of its own, and tasks of one number follow each other.
             let data = unsafe { buffers.range(thread * packed_len..(thread + 1) * packed_len) };
-            let mut shared = Shared { operand, lanes: 0..n, depth: 0..k, block, tile, data: &[] };
+            let mut shared = Shared::unpacked(Operand::B, 0..n, k, tile);
             // A flag that no other thread looks at.
             if !packed[thread].swap(true, Ordering::Relaxed) {
                 pack_shared(&job.b, &shared, 1, data);
