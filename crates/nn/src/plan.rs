@@ -153,6 +153,7 @@ mod tests {
         let memory = plan.memory(Training {
             batch: usize::MAX,
             tokens: 1 << 28,
+            side_by_side: 1,
             optimizer_states: 2,
             activation_bytes: 4,
             checkpointing: false,

@@ -66,6 +66,7 @@ fn compare(name: &str, config: &DecoderConfig, training: Training, storage: Stor
 const TRAINING: Training = Training {
     batch: 3,
     tokens: 64,
+    side_by_side: 1,
     optimizer_states: 2,
     activation_bytes: 4,
     checkpointing: false,

@@ -86,7 +86,7 @@ impl Node {
         self.state().gradient.take()
     }
 
-    fn add_gradient(&self, new: Tensor) {
+    pub(crate) fn add_gradient(&self, new: Tensor) {
         assert_eq!(new.shape(), self.shape, "a gradient has the shape of its value");
         let mut state = self.state();
         match &mut state.gradient {
@@ -197,7 +197,7 @@ thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
 }
 
-fn with_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {

@@ -34,6 +34,7 @@ pub mod reference;
 pub mod rng;
 pub mod rope_table;
 mod shape;
+mod side_by_side;
 mod tensor;
 
 pub use checkpoint::checkpoint;
@@ -44,4 +45,5 @@ pub use hearken_kernels::activation::Activation;
 pub use param::Param;
 pub use rope_table::RopeTable;
 pub use shape::Shape;
+pub use side_by_side::side_by_side;
 pub use tensor::Tensor;

@@ -3,8 +3,9 @@
 use crate::graph::{Node, Var};
 use crate::half::{HalfTensor, Storage, Weight};
 use crate::shape::Shape;
+use crate::side_by_side::current_part;
 use crate::tensor::Tensor;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// A tensor with a name and a gradient, shared by the model that uses it and the optimiser that
 /// changes it. Cloning gives another handle to the same parameter.
@@ -16,6 +17,9 @@ struct Inner {
     shape: Shape,
     value: RwLock<Value>,
     node: Arc<Node>,
+    /// Where parts 1, 2, … that run side by side put their gradients; see
+    /// [`side_by_side`](crate::side_by_side).
+    parts: Mutex<Vec<Arc<Node>>>,
 }
 
 struct Value {
@@ -29,7 +33,8 @@ impl Param {
     pub fn new(name: impl Into<String>, value: Tensor) -> Self {
         let shape = value.shape();
         let value = RwLock::new(Value { tensor: value, half: None });
-        Self(Arc::new(Inner { name: name.into(), shape, value, node: Node::leaf(shape) }))
+        let (node, parts) = (Node::leaf(shape), Mutex::default());
+        Self(Arc::new(Inner { name: name.into(), shape, value, node, parts }))
     }
 
     /// The name, by which it is saved.
@@ -49,7 +54,25 @@ impl Param {
 
     /// The parameter as an input of operations.
     pub fn var(&self) -> Var {
-        Var::with_node(self.value(), self.0.node.clone())
+        Var::with_node(self.value(), self.node())
+    }
+
+    /// The place in the graph, of the part that this thread is in.
+    fn node(&self) -> Arc<Node> {
+        let Some(others) = current_part().checked_sub(1) else { return self.0.node.clone() };
+        let mut parts = self.0.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        while parts.len() <= others {
+            parts.push(Node::leaf(self.0.shape));
+        }
+        parts[others].clone()
+    }
+
+    /// Adds what parts 1, 2, … have added up to the gradient, in order.
+    pub(crate) fn add_up_parts(&self) {
+        let parts = self.0.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        for gradient in parts.iter().filter_map(|part| part.take_gradient()) {
+            self.0.node.add_gradient(gradient);
+        }
     }
 
     /// The parameter as the weight of a product, in the storage of the surroundings (see
@@ -65,7 +88,7 @@ impl Param {
             value.half = Some(HalfTensor::new(&value.tensor, storage));
         }
         let half = value.half.clone().expect("made above");
-        let master = Var::with_node(value.tensor.clone(), self.0.node.clone());
+        let master = Var::with_node(value.tensor.clone(), self.node());
         Weight::rounded(half, master)
     }
 

@@ -43,6 +43,11 @@ pub fn stop() -> Vec<(&'static str, Spent)> {
     state.map_or_else(Vec::new, |state| state.spent.into_iter().collect())
 }
 
+/// Is somebody profiling?
+pub(crate) fn is_on() -> bool {
+    ENABLED.load(Ordering::Relaxed)
+}
+
 /// Charges the time since the last mark to `name`, which is not an operation of the graph: an
 /// optimiser's step, say.
 pub fn mark(name: &'static str) {
@@ -50,26 +55,26 @@ pub fn mark(name: &'static str) {
 }
 
 pub(crate) fn forward<B>() {
-    if ENABLED.load(Ordering::Relaxed) {
+    if is_on() {
         charge(name::<B>(), |spent| &mut spent.forward);
     }
 }
 
 /// Resets the clock before a backward, so that only its own time is charged.
 pub(crate) fn begin_backward() {
-    if ENABLED.load(Ordering::Relaxed) {
+    if is_on() {
         charge("(graph)", |spent| &mut spent.backward);
     }
 }
 
 pub(crate) fn backward(name: &'static str) {
-    if ENABLED.load(Ordering::Relaxed) {
+    if is_on() {
         charge(name, |spent| &mut spent.backward);
     }
 }
 
 fn charge(name: &'static str, phase: fn(&mut Spent) -> &mut Duration) {
-    if !ENABLED.load(Ordering::Relaxed) {
+    if !is_on() {
         return;
     }
     if let Some(state) = STATE.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {

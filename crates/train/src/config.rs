@@ -31,6 +31,10 @@ pub struct TrainConfig {
     /// Parts that a step's batch is computed in, one after the other, to save memory. Changes
     /// nothing but rounding.
     pub accumulate: usize,
+    /// Parts that each of those is cut into again, to be computed at the same time, a thread each.
+    /// For small models, on no more threads than parts. Changes nothing but rounding and which
+    /// activations dropout hits.
+    pub side_by_side: usize,
     /// The learning rate that the schedule scales.
     pub lr: f64,
     /// Which random numbers.
@@ -75,6 +79,7 @@ impl Default for TrainConfig {
             steps: 2000,
             batch_size: 12,
             accumulate: 1,
+            side_by_side: 1,
             lr: 1e-3,
             seed: 1337,
             optimizer: OptimizerConfig::default(),
@@ -122,9 +127,14 @@ impl Precision {
 }
 
 impl TrainConfig {
-    /// Sequences per micro-batch.
+    /// Sequences that are in memory at the same time.
     pub fn micro_batch_size(&self) -> usize {
         self.batch_size / self.accumulate.max(1)
+    }
+
+    /// Parts of a step's batch, those at the same time and those one after the other.
+    pub fn micro_batches(&self) -> usize {
+        self.accumulate.saturating_mul(self.side_by_side)
     }
 
     /// The learning rate of the step after `step` steps.
@@ -138,6 +148,7 @@ impl TrainConfig {
             ("steps", self.steps),
             ("batch_size", self.batch_size as u64),
             ("accumulate", self.accumulate as u64),
+            ("side_by_side", self.side_by_side as u64),
             ("keep", self.keep as u64),
         ] {
             if value == 0 {
@@ -147,16 +158,20 @@ impl TrainConfig {
                 ));
             }
         }
-        if !self.batch_size.is_multiple_of(self.accumulate) {
-            let fitting = (1..=self.batch_size).filter(|n| self.batch_size.is_multiple_of(*n));
-            let near = fitting.min_by_key(|n| n.abs_diff(self.accumulate)).unwrap_or(1);
-            return Err(Error::config(
-                format!(
-                    "train.accumulate is {}, which does not divide train.batch_size {}",
-                    self.accumulate, self.batch_size
-                ),
-                format!("{near} would"),
-            ));
+        for (name, parts, of, rows) in [
+            ("accumulate", self.accumulate, "", self.batch_size),
+            ("side_by_side", self.side_by_side, " / accumulate", self.micro_batch_size()),
+        ] {
+            if !rows.is_multiple_of(parts) {
+                let fitting = (1..=rows).filter(|n| rows.is_multiple_of(*n));
+                let near = fitting.min_by_key(|n| n.abs_diff(parts)).unwrap_or(1);
+                return Err(Error::config(
+                    format!(
+                        "train.{name} is {parts}, which does not divide train.batch_size{of}, {rows}"
+                    ),
+                    format!("{near} would"),
+                ));
+            }
         }
         for (name, value, usual) in [
             ("lr", self.lr, "1e-3 is usual for small models"),

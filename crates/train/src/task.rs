@@ -67,7 +67,7 @@ pub struct Observation {
 }
 
 /// Something that can be trained.
-pub trait Task {
+pub trait Task: Sync {
     /// All that is learned, under fixed names in a fixed order; each parameter once.
     fn parameters(&self) -> Vec<Param>;
 
@@ -78,8 +78,9 @@ pub trait Task {
     }
 
     /// The loss of a micro-batch, with its graph. All randomness comes from `at`. Called with the
-    /// run's 16-bit storage set, if it has one.
-    fn loss(&mut self, at: Moment) -> Result<MicroLoss, Error>;
+    /// run's 16-bit storage set, if it has one; for several micro-batches at the same time, if the
+    /// run has them side by side.
+    fn loss(&self, at: Moment) -> Result<MicroLoss, Error>;
 
     /// The loss over the whole validation set; `None` if there is none. Called without a graph.
     /// `progress` may be told the share that is done.

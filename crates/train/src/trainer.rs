@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! for each step:
-//!   for each micro-batch: loss, backward (scaled for f16)       gradients add up
+//!   for each micro-batch: loss, backward (scaled for f16)       gradients add up; some at a time
 //!   norm of all gradients → factor that unscales and clips      not finite: skip the step
 //!   optimiser with the schedule's learning rate, then the average of weights
 //!   now and then: evaluation, sample, look inside, checkpoint
@@ -29,7 +29,7 @@ use crate::run_dir::RunDirectory;
 use crate::task::{Moment, Observation, Task};
 use hearken_kernels::elementwise::sum_of_squares;
 use hearken_tensor::half::LossScaler;
-use hearken_tensor::{Param, Tensor, no_grad, with_storage};
+use hearken_tensor::{Param, Tensor, no_grad, side_by_side, with_storage};
 use record::Records;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -288,22 +288,7 @@ impl<'a> Trainer<'a> {
         let started = Instant::now();
         let lr = self.config.lr_at(self.step);
         let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
-        let (mut loss, mut tokens) = (0.0, 0);
-        for micro_batch in 0..self.config.accumulate {
-            let at = Moment {
-                seed: self.config.seed,
-                step: self.step,
-                micro_batch,
-                micro_batches: self.config.accumulate,
-            };
-            let (part, count) = with_storage(self.config.precision.storage(), || {
-                let micro = self.task.loss(at)?;
-                micro.loss.backward_with(Tensor::full(micro.loss.shape(), scale));
-                Ok::<_, Error>((f64::from(micro.loss.value().item()), micro.tokens))
-            })?;
-            loss += part;
-            tokens += count;
-        }
+        let (loss, tokens) = self.gradients(scale)?;
         let squares = norms::gradient_squares(&self.parameters, 1.0 / f64::from(scale));
         let gradient_norm = squares.iter().sum::<f64>().sqrt();
         let finite = loss.is_finite() && gradient_norm.is_finite();
@@ -347,6 +332,35 @@ impl<'a> Trainer<'a> {
             return Err(self.diverged(loss, most));
         }
         Ok(StepResult { loss, lr, gradient_norm, tokens, seconds })
+    }
+
+    /// Adds the gradients of the step's batch to those of the parameters, with the loss scaled by
+    /// `scale`; gives the loss, and of how many tokens it is.
+    fn gradients(&self, scale: f32) -> Result<(f64, usize), Error> {
+        let (task, config, step) = (&*self.task, self.config, self.step);
+        let parts = config.side_by_side;
+        let (mut loss, mut tokens) = (0.0, 0);
+        for round in 0..config.accumulate {
+            let at = |part| Moment {
+                seed: config.seed,
+                step,
+                micro_batch: round * parts + part,
+                micro_batches: config.micro_batches(),
+            };
+            let results = with_storage(config.precision.storage(), || {
+                side_by_side(parts, &self.parameters, |part| {
+                    let micro = task.loss(at(part))?;
+                    micro.loss.backward_with(Tensor::full(micro.loss.shape(), scale));
+                    Ok::<_, Error>((f64::from(micro.loss.value().item()), micro.tokens))
+                })
+            });
+            for result in results {
+                let (part, count) = result?;
+                loss += part;
+                tokens += count;
+            }
+        }
+        Ok((loss, tokens))
     }
 
     fn is_observed(&self, step: u64) -> bool {

@@ -213,7 +213,7 @@ fn run_packed_by_each(
     scratch::with(threads * packed_len, |buffer| {
         let buffers = SharedMut::new(buffer);
         let packed = [const { AtomicBool::new(false) }; MOST_PACKERS];
-        threads::for_each_by_thread(strips.count, |thread, i| {
+        threads::for_each_by_thread(threads, strips.count, |thread, i| {
             // SAFETY: each thread has a part of its own, and tasks of one number follow each other.
             let data = unsafe { buffers.range(thread * packed_len..(thread + 1) * packed_len) };
             let mut shared = Shared::unpacked(Operand::B, 0..n, k, tile);

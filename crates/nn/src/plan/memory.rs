@@ -22,6 +22,8 @@ use std::rc::Rc;
 pub struct Training {
     /// Sequences per micro-batch.
     pub batch: usize,
+    /// Parts of it that are computed side by side, each with gradients of its own.
+    pub side_by_side: usize,
     /// T
     pub tokens: usize,
     /// Numbers that the optimiser keeps per parameter: 2 for Adam, 1 for momentum, 0 for SGD.
@@ -86,13 +88,15 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
     let parameters = size_of::<f32>() as u64 * parameters;
     let optimizer = parameters * training.optimizer_states as u64;
     let reserved = stage.reserved();
+    // Parts together hold what the whole would, but for gradients.
+    let more = parameters * (training.side_by_side as u64).saturating_sub(1);
     Memory {
         parameters,
-        gradients: parameters,
+        gradients: parameters + more,
         optimizer,
         activations: reserved.saturating_sub(2 * parameters + optimizer),
         kernels: kernels(config, training),
-        in_use: stage.peak(),
+        in_use: stage.peak() + more,
     }
 }
 

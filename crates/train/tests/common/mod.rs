@@ -77,7 +77,7 @@ impl Task for Network {
         self.parameters.clone()
     }
 
-    fn loss(&mut self, at: Moment) -> Result<MicroLoss, Error> {
+    fn loss(&self, at: Moment) -> Result<MicroLoss, Error> {
         if let Some((step, stop)) = &self.stop_in
             && at.step + 1 == *step
         {

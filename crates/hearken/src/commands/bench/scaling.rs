@@ -296,13 +296,14 @@ impl Case {
         let memory = Plan::new(&config).memory(Training {
             batch: self.batch,
             tokens: self.tokens,
+            side_by_side: 1,
             optimizer_states: 2,
             activation_bytes: 4,
             checkpointing: false,
         });
         check_memory(usize::try_from(memory.total()).ok())?;
         let seconds = with_threads(self.threads, || {
-            let mut step = Step::new(config, self.batch, self.tokens);
+            let mut step = Step::new(config, self.batch, self.tokens, 1);
             step.run(); // beside the one of `repeat`: two fill the pool
             repeat(budget, || {
                 timed(|| {

@@ -14,7 +14,7 @@ use hearken::nn::parse;
 use hearken::nn::plan::{Plan, Training};
 use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::rng::Rng;
-use hearken::tensor::{Param, profile};
+use hearken::tensor::{Param, Tensor, profile, side_by_side};
 use hearken::train::norms::{clip_factor, gradient_squares};
 use hearken::train::{DecayRule, Optimizer, OptimizerConfig, Role};
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,11 @@ pub(super) struct Arguments {
     /// Tokens per sequence; default: the model's context
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tokens: Option<u32>,
+
+    /// Parts of the batch that are computed at the same time, a thread each; default: [bench]
+    /// side_by_side of the file
+    #[arg(long, value_name = "PARTS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    side_by_side: Option<u32>,
 
     /// Also measure where the time goes, by operation
     #[arg(long)]
@@ -79,11 +84,17 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Bench {
     batch: usize,
+    #[serde(default = "one")]
+    side_by_side: usize,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl Default for Bench {
     fn default() -> Self {
-        Self { batch: 1 }
+        Self { batch: 1, side_by_side: 1 }
     }
 }
 
@@ -95,6 +106,7 @@ struct Report {
     config: String,
     parameters: u64,
     batch: usize,
+    side_by_side: usize,
     tokens: usize,
     steps: usize,
     ms_per_step: f64,
@@ -122,12 +134,20 @@ pub(super) struct Share {
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (config, bench) = read(&arguments.config)?;
     let batch = arguments.batch_size.map_or(bench.batch, |b| b as usize);
+    let parts = arguments.side_by_side.map_or(bench.side_by_side, |p| p as usize);
+    if parts == 0 || !batch.is_multiple_of(parts) {
+        return Err(Failure::Input(format!(
+            "{parts} parts side by side of a batch of {batch}\nhint: give --side-by-side a number \
+             that divides the batch, or --batch-size one that it divides"
+        )));
+    }
     let tokens = arguments.tokens.map_or(config.context, |t| t as usize);
     let config = DecoderConfig { context: config.context.max(tokens), ..config };
     let plan = Plan::new(&config);
     let memory = plan.memory(Training {
         batch,
         tokens,
+        side_by_side: parts,
         optimizer_states: 2,
         activation_bytes: 4,
         checkpointing: false,
@@ -139,7 +159,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let peak = Peak::measure(machine.threads);
     progress.show("building the model");
     Memory::reset();
-    let mut bench = Step::new(config, batch, tokens);
+    let mut bench = Step::new(config, batch, tokens, parts);
     let steps = arguments.steps as usize;
     // Two steps fill the pool; from then on nothing should be asked of the system.
     for _ in 0..2 {
@@ -164,6 +184,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         config: arguments.config.clone(),
         parameters: plan.parameters(),
         batch,
+        side_by_side: parts,
         tokens,
         steps,
         ms_per_step: times.median * 1e3,
@@ -251,11 +272,13 @@ pub(super) struct Step {
     ids: Vec<u32>,
     targets: Vec<u32>,
     batch: usize,
+    /// Parts of the batch that are computed side by side.
+    parts: usize,
     done: u64,
 }
 
 impl Step {
-    pub(super) fn new(config: DecoderConfig, batch: usize, tokens: usize) -> Self {
+    pub(super) fn new(config: DecoderConfig, batch: usize, tokens: usize, parts: usize) -> Self {
         let mut rng = Rng::new(1);
         let vocabulary = config.vocabulary;
         let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
@@ -264,24 +287,29 @@ impl Step {
         let parameters = model.parameters();
         let roles = parameters.iter().map(|p| (p.clone(), Role::of(p.name(), p.shape().dims())));
         let optimizer = Optimizer::new(OptimizerConfig::default(), DecayRule::default(), roles);
-        Self { model, parameters, optimizer, ids, targets, batch, done: 0 }
+        Self { model, parameters, optimizer, ids, targets, batch, parts, done: 0 }
     }
 
     /// One step; gives its loss.
     pub(super) fn run(&mut self) -> f32 {
         self.done += 1;
         let pass = Pass::train(Noise { seed: 1, step: self.done });
-        let loss = self.model.loss(&self.ids, &self.targets, self.batch, &pass, Options::default());
-        loss.backward();
-        let value = loss.value().item();
-        drop(loss);
+        let (rows, share) = (self.batch / self.parts, 1.0 / self.parts as f32);
+        let each = self.ids.len() / self.parts;
+        let losses = side_by_side(self.parts, &self.parameters, |part| {
+            let at = part * each..(part + 1) * each;
+            let (ids, targets) = (&self.ids[at.clone()], &self.targets[at]);
+            let loss = self.model.loss(ids, targets, rows, &pass, Options::default());
+            loss.backward_with(Tensor::full(loss.shape(), share));
+            loss.value().item() * share
+        });
         profile::mark("(free)");
         let norm = gradient_squares(&self.parameters, 1.0).iter().sum::<f64>().sqrt();
         profile::mark("(gradient norm)");
         self.optimizer.step(1e-3, clip_factor(norm, 1.0) as f32);
         self.optimizer.zero_gradients();
         profile::mark("(AdamW)");
-        value
+        losses.iter().sum()
     }
 
     /// Milliseconds of a step by operation, the largest first.

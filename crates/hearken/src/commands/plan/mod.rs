@@ -177,6 +177,7 @@ struct Chosen {
     optimizer: OptimizerChoice,
     precision: PrecisionChoice,
     checkpointing: bool,
+    side_by_side: usize,
 }
 
 impl Chosen {
@@ -187,6 +188,7 @@ impl Chosen {
             optimizer_states: self.optimizer.states(),
             activation_bytes: if self.precision == PrecisionChoice::F32 { 4 } else { 2 },
             checkpointing: self.checkpointing,
+            side_by_side: self.side_by_side,
         }
     }
 }
@@ -299,8 +301,7 @@ fn choose(
     model: &DecoderConfig,
     train: &TrainConfig,
 ) -> Result<Chosen, Failure> {
-    let batch_size =
-        arguments.batch_size.unwrap_or(train.batch_size / train.accumulate.max(1)).max(1);
+    let batch_size = arguments.batch_size.unwrap_or(train.micro_batch_size()).max(1);
     let tokens = arguments.tokens.unwrap_or(model.context);
     if tokens == 0 || tokens > model.context || batch_size.saturating_mul(tokens) > MOST {
         return Err(Failure::Input(format!(
@@ -315,5 +316,6 @@ fn choose(
         optimizer: arguments.optimizer.unwrap_or(OptimizerChoice::of(&train.optimizer)),
         precision: arguments.precision.unwrap_or(PrecisionChoice::of(train.precision)),
         checkpointing: arguments.checkpointing || train.gradient_checkpointing,
+        side_by_side: train.side_by_side,
     })
 }

@@ -217,6 +217,7 @@ fn training(config: &RunConfig) -> Training {
     let hearken::nn::config::ModelConfig::Decoder(decoder) = &config.model;
     Training {
         batch: config.train.micro_batch_size(),
+        side_by_side: config.train.side_by_side,
         tokens: decoder.context,
         optimizer_states: match config.train.optimizer {
             OptimizerConfig::Sgd { .. } | OptimizerConfig::Lion { .. } => 1,

@@ -45,7 +45,7 @@ impl Task for DecoderTask {
         self.model.parameters()
     }
 
-    fn loss(&mut self, at: Moment) -> Result<MicroLoss, Error> {
+    fn loss(&self, at: Moment) -> Result<MicroLoss, Error> {
         let batch = self.data.batches.micro_batch(at.step, at.micro_batch, at.micro_batches);
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
         let loss = self.model.loss(&batch.inputs, &batch.targets, batch.rows, &pass, self.options);
