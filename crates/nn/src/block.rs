@@ -52,27 +52,42 @@ impl Block {
         cache: Option<&mut Cache>,
     ) -> Var {
         let site = SITES_PER_BLOCK * (self.index as u64 + 1);
-        let attend = |x: &Var, cache| {
-            let out = self.attention.forward(x, self.index, positions, pass, cache);
-            self.branch(out, pass, site + 2)
+        let attend = |x: &Var, onto: &Var, cache| {
+            self.join(onto, pass, site + 2, |onto| {
+                self.attention.forward(x, self.index, positions, pass, cache, onto)
+            })
         };
-        let feed = |x: &Var| self.branch(self.feed_forward.forward(x, pass), pass, site + 3);
+        let feed = |x: &Var, onto: &Var| {
+            self.join(onto, pass, site + 3, |onto| self.feed_forward.forward(x, pass, onto))
+        };
         match self.placement {
             Placement::Pre => {
-                let x = x + attend(&self.norm1.forward(x), cache);
-                &x + feed(&self.norm2.forward(&x))
+                let x = attend(&self.norm1.forward(x), x, cache);
+                feed(&self.norm2.forward(&x), &x)
             }
             Placement::Post => {
-                let x = self.norm1.forward(&(x + attend(x, cache)));
-                self.norm2.forward(&(&x + feed(&x)))
+                let x = self.norm1.forward(&attend(x, x, cache));
+                self.norm2.forward(&feed(&x, &x))
             }
         }
     }
 
-    /// What is done to a branch before it joins the residual stream.
-    fn branch(&self, x: Var, pass: &Pass, site: u64) -> Var {
-        let x = pass.dropout(x, self.dropout, site);
-        if self.residual_scale == 1.0 { x } else { ops::scale::scale(x, self.residual_scale) }
+    /// `x` and a branch off it together. What is done to a branch before it joins stands between
+    /// the two; where nothing is, the last product of the branch adds to `x` itself.
+    fn join(
+        &self,
+        x: &Var,
+        pass: &Pass,
+        site: u64,
+        branch: impl FnOnce(Option<&Var>) -> Var,
+    ) -> Var {
+        let dropped = pass.key(self.dropout, site).is_some();
+        if !dropped && self.residual_scale == 1.0 {
+            return branch(Some(x));
+        }
+        let branch = pass.dropout(branch(None), self.dropout, site);
+        let scaled = self.residual_scale != 1.0;
+        x + if scaled { ops::scale::scale(branch, self.residual_scale) } else { branch }
     }
 
     /// Its parameters, in order.

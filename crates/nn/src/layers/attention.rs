@@ -68,6 +68,7 @@ impl Attention {
         positions: &Positions,
         pass: &Pass,
         cache: Option<&mut Cache>,
+        residual: Option<&Var>,
     ) -> Var {
         let start = cache.as_ref().map_or(0, |cache| cache.len());
         let packed = self.qkv.forward(x); // (B, T, (H + 2K)·D)
@@ -77,7 +78,7 @@ impl Attention {
             Some(cache) => Var::constant(self.cached(packed.value(), layer, &bias, cache)),
             None => self.whole(&packed, layer, &bias, pass),
         }; // (B, T, H·D)
-        self.out.forward(&mixed)
+        self.out.forward_onto(&mixed, residual)
     }
 
     fn whole(&self, packed: &Var, layer: usize, bias: &ScoreBias, pass: &Pass) -> Var {

@@ -45,21 +45,21 @@ impl FeedForward {
         }
     }
 
-    /// (…, C) → (…, C)
-    pub fn forward(&self, x: &Var, pass: &Pass) -> Var {
+    /// (…, C) → (…, C), added to `residual`.
+    pub fn forward(&self, x: &Var, pass: &Pass, residual: Option<&Var>) -> Var {
         match self.kind {
-            FeedForwardKind::Relu => self.plain(x, Activation::Relu, pass),
-            FeedForwardKind::SquaredRelu => self.plain(x, Activation::SquaredRelu, pass),
-            FeedForwardKind::Gelu => self.plain(x, Activation::Gelu, pass),
-            FeedForwardKind::GeluTanh => self.plain(x, Activation::GeluTanh, pass),
-            FeedForwardKind::Silu => self.plain(x, Activation::Silu, pass),
-            FeedForwardKind::Swiglu => self.gated(x, Activation::Silu, pass),
-            FeedForwardKind::Geglu => self.gated(x, Activation::Gelu, pass),
-            FeedForwardKind::GegluTanh => self.gated(x, Activation::GeluTanh, pass),
+            FeedForwardKind::Relu => self.plain(x, Activation::Relu, pass, residual),
+            FeedForwardKind::SquaredRelu => self.plain(x, Activation::SquaredRelu, pass, residual),
+            FeedForwardKind::Gelu => self.plain(x, Activation::Gelu, pass, residual),
+            FeedForwardKind::GeluTanh => self.plain(x, Activation::GeluTanh, pass, residual),
+            FeedForwardKind::Silu => self.plain(x, Activation::Silu, pass, residual),
+            FeedForwardKind::Swiglu => self.gated(x, Activation::Silu, pass, residual),
+            FeedForwardKind::Geglu => self.gated(x, Activation::Gelu, pass, residual),
+            FeedForwardKind::GegluTanh => self.gated(x, Activation::GeluTanh, pass, residual),
         }
     }
 
-    fn plain(&self, x: &Var, f: Activation, pass: &Pass) -> Var {
+    fn plain(&self, x: &Var, f: Activation, pass: &Pass, residual: Option<&Var>) -> Var {
         let up = self.up.weight.weight();
         let biases = [&self.up, &self.down].map(|layer| layer.bias.as_ref().map(Param::var));
         let drops = pass.key(self.dropout, self.site).is_some();
@@ -68,15 +68,17 @@ impl FeedForward {
             [None, None] if !drops => None,
             [up_bias, _] => {
                 let hidden = ops::linear::linear_activation(x, up, up_bias.as_ref(), f); // (…, F)
-                return self.down.forward(&pass.dropout(hidden, self.dropout, self.site));
+                let hidden = pass.dropout(hidden, self.dropout, self.site);
+                return self.down.forward_onto(&hidden, residual);
             }
         };
-        ops::feed_forward::feed_forward(x, up, f, self.down.weight.weight(), biases)
+        ops::feed_forward::feed_forward_onto(x, up, f, self.down.weight.weight(), biases, residual)
     }
 
-    fn gated(&self, x: &Var, f: Activation, pass: &Pass) -> Var {
+    fn gated(&self, x: &Var, f: Activation, pass: &Pass, residual: Option<&Var>) -> Var {
         let hidden = ops::gated::gated(&self.up.forward(x), f); // (…, F)
-        self.down.forward(&pass.dropout(hidden, self.dropout, self.site))
+        let hidden = pass.dropout(hidden, self.dropout, self.site);
+        self.down.forward_onto(&hidden, residual)
     }
 
     /// Its parameters.

@@ -30,8 +30,13 @@ impl Linear {
 
     /// The product.
     pub fn forward(&self, x: &Var) -> Var {
+        self.forward_onto(x, None)
+    }
+
+    /// The product, and what it is added to.
+    pub fn forward_onto(&self, x: &Var, residual: Option<&Var>) -> Var {
         let bias = self.bias.as_ref().map(Param::var);
-        ops::linear::linear(x, self.weight.weight(), bias.as_ref())
+        ops::linear::linear_onto(x, self.weight.weight(), bias.as_ref(), residual)
     }
 
     /// Its parameters.

@@ -1,5 +1,5 @@
-//! `out = f(x·Uᵀ + b)·Dᵀ + c`: up to F, an activation, and down again, (…, C) → (…, C′). U is
-//! (F, C), D is (C′, F).
+//! `out = f(x·Uᵀ + b)·Dᵀ + c + r`: up to F, an activation, and down again, (…, C) → (…, C′), with or
+//! without biases, and perhaps added to what goes past it. U is (F, C), D is (C′, F).
 //!
 //! With `pre = x·Uᵀ + b` and `hidden = f(pre)`,
 //! 1. `dpre = (dout·D) · f′(pre)`, and `hidden = f(pre)` once more
@@ -8,6 +8,7 @@
 //! 4. `dx = dpre·U`
 //! 5. `dU = dpreᵀ·x`
 //! 6. `db = Σ dpre` over the rows
+//! 7. `dr = dout`
 //!
 //! The same as two linear layers, in fewer bytes: `hidden` is as large as `pre` and only a
 //! function away, so `pre` alone is kept. In 1 both f and f′ are computed while a row of `dout·D`
@@ -33,6 +34,18 @@ pub fn feed_forward(
     down: impl Into<Weight>,
     biases: Option<[&Var; 2]>,
 ) -> Var {
+    feed_forward_onto(x, up, f, down, biases, None)
+}
+
+/// `f(x·Uᵀ + b)·Dᵀ + c + r`, in one pass.
+pub fn feed_forward_onto(
+    x: &Var,
+    up: impl Into<Weight>,
+    f: Activation,
+    down: impl Into<Weight>,
+    biases: Option<[&Var; 2]>,
+    residual: Option<&Var>,
+) -> Var {
     let (up, down) = (up.into(), down.into());
     let (shape, up_shape, down_shape) = (x.shape(), up.shape(), down.shape());
     assert!(
@@ -48,8 +61,13 @@ pub fn feed_forward(
         assert_eq!(b.shape().dims(), [wide], "the bias of a {up_shape} weight");
         assert_eq!(c.shape().dims(), [out_width], "the bias of a {down_shape} weight");
     }
+    if let Some(residual) = residual {
+        let out = shape.with_width(out_width);
+        assert_eq!(residual.shape(), out, "what a {down_shape} product is added to");
+    }
     let mut inputs = vec![x, up.master(), down.master()];
     inputs.extend(biases.into_iter().flatten());
+    inputs.extend(residual);
     let differentiates = is_recording() && inputs.iter().any(|input| input.wants_gradient());
 
     let mut hidden = Tensor::unset(shape.with_width(wide)); // (…, F)
@@ -66,7 +84,8 @@ pub fn feed_forward(
     let mut out = Tensor::unset(shape.with_width(out_width)); // (…, C′)
     let hidden = Matrix::new(hidden.data(), rows, wide);
     let bias = biases.map(|[_, c]| c.value().data());
-    let epilogue = Epilogue { bias, ..Epilogue::default() };
+    let residual_data = residual.map(|r| r.value().data());
+    let epilogue = Epilogue { bias, residual: residual_data, ..Epilogue::default() };
     let down_matrix = down.stored().matrix().transposed();
     gemm(hidden, down_matrix, out.data_mut(), out_width, Write::Set, epilogue);
 
@@ -76,6 +95,8 @@ pub fn feed_forward(
         f,
         up: up.stored().clone(),
         down: down.stored().clone(),
+        has_biases: biases.is_some(),
+        has_residual: residual.is_some(),
     })
 }
 
@@ -85,11 +106,16 @@ struct FeedForwardBackward {
     f: Activation,
     up: Saved,
     down: Saved,
+    has_biases: bool,
+    has_residual: bool,
 }
 
 impl Backward for FeedForwardBackward {
     fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>) {
-        let Self { x, pre, f, up, down } = *self;
+        let Self { x, pre, f, up, down, has_biases, has_residual } = *self;
+        if has_residual {
+            gradients.add(if has_biases { 5 } else { 3 }, dout.clone()); // 7
+        }
         let (narrow, wide) = (up.shape().width(), up.shape().rows()); // C, F
         let dout_matrix = Matrix::new(dout.data(), dout.shape().rows(), dout.shape().width());
 
@@ -102,7 +128,9 @@ impl Backward for FeedForwardBackward {
             let hidden = Matrix::new(hidden.data(), hidden.shape().rows(), wide);
             gemm(dout_matrix.transposed(), hidden, dd, wide, write, Epilogue::default()); // 2
         });
-        gradients.write(4, |dc, write| elementwise::column_sums(dout.data(), dc, write)); // 3
+        if has_biases {
+            gradients.write(4, |dc, write| elementwise::column_sums(dout.data(), dc, write)); // 3
+        }
         drop((hidden, dout));
 
         let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), wide);
@@ -115,7 +143,9 @@ impl Backward for FeedForwardBackward {
                 gemm(dpre, x.matrix(), du, narrow, write, Epilogue::default()); // 5
             });
         }
-        gradients.write(3, |db, write| elementwise::column_sums(dpre.data(), db, write)); // 6
+        if has_biases {
+            gradients.write(3, |db, write| elementwise::column_sums(dpre.data(), db, write)); // 6
+        }
     }
 }
 
@@ -154,6 +184,27 @@ pub fn cases() -> Vec<Case> {
         let bias = torch.contains(", c)");
         if bias { case.normal("b", [wide]).normal("c", [narrow + 1]) } else { case }
     };
+    // Added to what goes past, the last of the inputs.
+    let onto = |name, biases: bool, torch| {
+        let f = Activation::GeluTanh;
+        let forward = move |v: &[Var]| {
+            let (residual, v) = v.split_last().expect("a case has inputs");
+            let biases = (v.len() == 5).then(|| [&v[3], &v[4]]);
+            feed_forward_onto(&v[0], &v[1], f, &v[2], biases, Some(residual))
+        };
+        let sum = move |a: &[Array]| {
+            let (residual, a) = a.split_last().expect("a case has inputs");
+            let product = reference(f, a);
+            Array::build(product.shape, |i| product.data[i] + residual.data[i])
+        };
+        let case = Case::new("feed_forward", name, tolerance, forward, sum)
+            .normal("x", [2, 3, 9])
+            .normal("u", [20, 9])
+            .normal("d", [9, 20])
+            .torch(torch);
+        let case = if biases { case.normal("b", [20]).normal("c", [9]) } else { case };
+        case.normal("r", [2, 3, 9])
+    };
     let tanh = "F.linear(F.gelu(F.linear(x, u, b), approximate='tanh'), d, c)";
     let plain_tanh = "F.linear(F.gelu(F.linear(x, u), approximate='tanh'), d)";
     let gelu = "F.linear(F.gelu(F.linear(x, u, b)), d, c)";
@@ -162,6 +213,12 @@ pub fn cases() -> Vec<Case> {
     let squared = "F.linear(F.relu(F.linear(x, u, b))**2, d, c)";
     vec![
         case(Activation::GeluTanh, "gelu_tanh", &[2, 3, 9], 20, tanh),
+        onto("onto", false, "F.linear(F.gelu(F.linear(x, u), approximate='tanh'), d) + r"),
+        onto(
+            "biases_onto",
+            true,
+            "F.linear(F.gelu(F.linear(x, u, b), approximate='tanh'), d, c) + r",
+        ),
         case(Activation::GeluTanh, "one_row", &[1, 5], 17, plain_tanh),
         case(Activation::Gelu, "gelu", &[5, 4], 35, gelu),
         case(Activation::Silu, "silu", &[7, 16], 33, silu),

@@ -1,15 +1,16 @@
-//! `out = f(x·Wᵀ + b)`: every row of `x` through one matrix, (…, Cin) → (…, Cout), with or without
-//! bias and activation.
+//! `out = f(x·Wᵀ + b) + r`: every row of `x` through one matrix, (…, Cin) → (…, Cout), with or
+//! without bias and activation, and perhaps added to what goes past it, a residual connection.
 //!
 //! With rows `n` and `preₙⱼ = Σₖ xₙₖ Wⱼₖ + bⱼ`,
 //! 1. `dpre = dout · f′(pre)`; without an activation, `dpre = dout`
 //! 2. `dxₙₖ = Σⱼ dpreₙⱼ Wⱼₖ`, that is `dx = dpre·W`
 //! 3. `dWⱼₖ = Σₙ dpreₙⱼ xₙₖ`, that is `dW = dpreᵀ·x`
 //! 4. `dbⱼ = Σₙ dpreₙⱼ`
+//! 5. `dr = dout`
 //!
 //! Saves a handle to `W`, `x` if `W` learns, and with an activation `pre` (both in the storage of
-//! the moment). `W` is stored (Cout, Cin), as in PyTorch. Bias and activation are done while a row
-//! of the product is in cache.
+//! the moment). `W` is stored (Cout, Cin), as in PyTorch. Bias, activation and addition are done
+//! while a row of the product is in cache.
 
 use super::activations;
 use crate::gradcheck::{Case, Tolerance};
@@ -23,7 +24,17 @@ use hearken_kernels::{Write, elementwise};
 
 /// `x·Wᵀ + b`; `weight` is a [`Var`] or a 16-bit [`Weight`].
 pub fn linear(x: &Var, weight: impl Into<Weight>, bias: Option<&Var>) -> Var {
-    forward(x, &weight.into(), bias, None)
+    forward(x, &weight.into(), bias, None, None)
+}
+
+/// `x·Wᵀ + b + r`, in one pass.
+pub fn linear_onto(
+    x: &Var,
+    weight: impl Into<Weight>,
+    bias: Option<&Var>,
+    residual: Option<&Var>,
+) -> Var {
+    forward(x, &weight.into(), bias, None, residual)
 }
 
 /// `f(x·Wᵀ + b)`
@@ -33,10 +44,16 @@ pub fn linear_activation(
     bias: Option<&Var>,
     f: Activation,
 ) -> Var {
-    forward(x, &weight.into(), bias, Some(f))
+    forward(x, &weight.into(), bias, Some(f), None)
 }
 
-fn forward(x: &Var, weight: &Weight, bias: Option<&Var>, f: Option<Activation>) -> Var {
+fn forward(
+    x: &Var,
+    weight: &Weight,
+    bias: Option<&Var>,
+    f: Option<Activation>,
+    residual: Option<&Var>,
+) -> Var {
     let shape = x.shape();
     let dims = weight.shape();
     assert!(
@@ -47,8 +64,12 @@ fn forward(x: &Var, weight: &Weight, bias: Option<&Var>, f: Option<Activation>) 
     if let Some(bias) = bias {
         assert_eq!(bias.shape().dims(), [wide], "the bias of a {dims} weight");
     }
+    if let Some(residual) = residual {
+        assert_eq!(residual.shape(), shape.with_width(wide), "what a {dims} product is added to");
+    }
     let mut inputs = vec![x, weight.master()];
     inputs.extend(bias);
+    inputs.extend(residual);
     let differentiates = is_recording() && inputs.iter().any(|input| input.wants_gradient());
 
     let mut out = Tensor::unset(shape.with_width(wide)); // (…, Cout)
@@ -67,6 +88,7 @@ fn forward(x: &Var, weight: &Weight, bias: Option<&Var>, f: Option<Activation>) 
             bias: bias.map(|b| b.value().data()),
             activation: f,
             activated,
+            residual: residual.map(|r| r.value().data()),
             ..Epilogue::default()
         },
     );
@@ -74,6 +96,7 @@ fn forward(x: &Var, weight: &Weight, bias: Option<&Var>, f: Option<Activation>) 
         x: weight.master().wants_gradient().then(|| Saved::new(x.value())),
         weight: weight.stored().clone(),
         has_bias: bias.is_some(),
+        has_residual: residual.is_some(),
         activation: f.zip(pre.map(|pre| Saved::new(&pre))),
     })
 }
@@ -82,11 +105,15 @@ struct LinearBackward {
     x: Option<Saved>,
     weight: Saved,
     has_bias: bool,
+    has_residual: bool,
     activation: Option<(Activation, Saved)>,
 }
 
 impl Backward for LinearBackward {
     fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>) {
+        if self.has_residual {
+            gradients.add(2 + usize::from(self.has_bias), dout.clone()); // 5
+        }
         let mut dpre = dout;
         if let Some((f, pre)) = self.activation {
             backward_in_place(f, pre.get().data(), dpre.data_mut()); // 1
@@ -138,6 +165,24 @@ pub fn cases() -> Vec<Case> {
             case.torch("F.linear(x, w)")
         }
     };
+    // Added to what goes past, the last of the inputs.
+    let onto = |name, bias: bool, torch| {
+        let forward = |v: &[Var]| {
+            let (residual, v) = v.split_last().expect("a case has inputs");
+            linear_onto(&v[0], &v[1], v.get(2), Some(residual))
+        };
+        let sum = |a: &[Array]| {
+            let (residual, a) = a.split_last().expect("a case has inputs");
+            let product = reference(a);
+            Array::build(product.shape, |i| product.data[i] + residual.data[i])
+        };
+        let case = Case::new("linear", name, tolerance, forward, sum)
+            .normal("x", [2, 3, 10])
+            .normal("w", [19, 10])
+            .torch(torch);
+        let case = if bias { case.normal("b", [19]) } else { case };
+        case.normal("r", [2, 3, 19])
+    };
     // The slope of f passes the error of the sum on, on top of its own.
     let activated = |f: Activation, name: &str, x: &[usize], wide: usize, torch| {
         let narrow = *x.last().expect("a case has dimensions");
@@ -156,6 +201,8 @@ pub fn cases() -> Vec<Case> {
             .torch(torch)
     };
     vec![
+        onto("onto", false, "F.linear(x, w) + r"),
+        onto("bias_onto", true, "F.linear(x, w, b) + r"),
         activated(Activation::Relu, "relu", &[5, 4], 7, "F.relu(F.linear(x, w, b))"),
         activated(
             Activation::SquaredRelu,
