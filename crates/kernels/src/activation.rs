@@ -15,7 +15,7 @@
 //! NaN gives NaN, and so does −∞ where f is x·(something that is 0 there), as in PyTorch. The
 //! derivatives have their limits at ±∞.
 
-use crate::math::{erf, exp, sigmoid_and_slope};
+use crate::math::{erf, exp_of_minus, sigmoid_and_slope};
 use crate::simd::Simd;
 use crate::threads::{for_row_chunks, rows_per_chunk};
 use crate::{Write, dispatch, each_span};
@@ -88,7 +88,7 @@ impl Activation {
             }
             Activation::Gelu => {
                 let near = within(s, x, 16.0); // e^(−16²/2) is 0 in f32
-                let density = exp(s, s.mul(s.mul(near, near), s.splat(-0.5)));
+                let density = exp_of_minus(s, s.mul(s.mul(near, near), s.splat(0.5)));
                 let slope = s.mul(density, s.splat(ONE_OVER_SQRT_2_PI));
                 let cdf = normal_cdf(s, near);
                 (s.mul(x, cdf), s.mul_add(near, slope, cdf))

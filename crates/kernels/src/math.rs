@@ -26,9 +26,6 @@ use crate::{dispatch, each_span};
 /// x = n·ln 2 + r with |r| ≤ ½ ln 2; eʳ by a polynomial; then n is added to the exponent bits.
 #[inline(always)]
 pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
-    // At 1.5·2²³ the last bit of a float counts ones: adding it rounds, and leaves n in the low
-    // bits, from where a shift by 23 takes it to the exponent (and drops the rest).
-    const ROUND: f32 = 12_582_912.0;
     let shifted = s.mul_add(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
     let n = s.sub(shifted, s.splat(ROUND));
     let p = exp_of_small(s, reduce(s, x, n));
@@ -38,6 +35,22 @@ pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     s.select(s.less_equal(x, s.splat(LARGEST_LN)), y, s.add(x, s.splat(f32::INFINITY)))
 }
 
+/// e⁻ˣ for x ≥ 0, with the bits of [`exp`]: nothing is too large, and nothing has to be negated.
+/// A NaN may give anything; the caller has it in x as well.
+#[inline(always)]
+pub(crate) fn exp_of_minus<S: Simd>(s: S, x: S::V) -> S::V {
+    let shifted = s.neg_mul_add(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
+    let n = s.sub(s.splat(ROUND), shifted); // of x, not of −x
+    let r = reduce(s, x, n);
+    let q = polynomial(s, r, [0.49999994, -0.1666652, 0.041668393, -0.008368781, 0.0013814467]);
+    let p = s.neg_mul_add(s.neg_mul_add(q, r, s.splat(1.0)), r, s.splat(1.0));
+    let y = s.from_bits(s.add_i(s.bits(p), s.shift_left::<23>(s.bits(shifted))));
+    s.select(s.less_equal(x, s.splat(-LEAST_NORMAL_LN)), y, s.zero())
+}
+
+/// At 1.5·2²³ the last bit of a float counts ones: adding it rounds, and leaves n in the low bits,
+/// from where a shift by 23 takes it to the exponent (and drops the rest).
+const ROUND: f32 = 12_582_912.0;
 /// ln 2⁻¹²⁶, rounded up: the smallest x whose exponential is a normal number.
 const LEAST_NORMAL_LN: f32 = -87.33654;
 /// ln of the largest f32, rounded down.
@@ -166,7 +179,7 @@ pub fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
 /// where σ is near 1.
 #[inline(always)]
 pub fn sigmoid_and_slope<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
-    let e = exp(s, s.sub(s.zero(), s.abs(x)));
+    let e = exp_of_minus(s, s.abs(x));
     let larger = s.div(s.splat(1.0), s.add(s.splat(1.0), e)); // σ(|x|)
     let smaller = s.mul(e, larger); // σ(−|x|)
     (s.select(s.less_equal(x, s.zero()), smaller, larger), s.mul(larger, smaller))
@@ -285,6 +298,26 @@ mod tests {
     #[test]
     fn exp_is_within_its_bound() {
         assert_ulps("exp", exp_slice, |x| without_denormals(x.exp()), [0.9, 1.2]);
+    }
+
+    #[test]
+    fn exp_of_minus_has_the_bits_of_exp() {
+        dispatch! { fn of_minus(x: &[f32], out: &mut [f32]) => of_minus_on }
+        fn of_minus_on<S: Simd>(s: S, x: &[f32], out: &mut [f32]) {
+            each_span!(S, x.len(), |at| {
+                s.write(out, at, exp_of_minus(s, s.read(x, at)));
+            });
+        }
+        let steps = (0..40_000).map(|i| i as f32 * 0.00251);
+        let x: Vec<f32> =
+            steps.chain([0.0, 1e-30, 87.33654, 87.33655, 1e4, f32::INFINITY]).collect();
+        let minus: Vec<f32> = x.iter().map(|x| -x).collect();
+        on_every_isa(|isa| {
+            let (mut got, mut want) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+            of_minus(&x, &mut got);
+            exp_slice(&minus, &mut want);
+            assert_eq!(got, want, "{isa:?}");
+        });
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Block {
             })
         };
         let feed = |x: &Var, onto: &Var| {
-            self.join(onto, pass, site + 3, |onto| self.feed_forward.forward(x, pass, onto))
+            self.join(onto, pass, site + 3, |onto| self.feed_forward.forward_onto(x, pass, onto))
         };
         match self.placement {
             Placement::Pre => {

@@ -45,8 +45,13 @@ impl FeedForward {
         }
     }
 
+    /// (…, C) → (…, C)
+    pub fn forward(&self, x: &Var, pass: &Pass) -> Var {
+        self.forward_onto(x, pass, None)
+    }
+
     /// (…, C) → (…, C), added to `residual`.
-    pub fn forward(&self, x: &Var, pass: &Pass, residual: Option<&Var>) -> Var {
+    pub fn forward_onto(&self, x: &Var, pass: &Pass, residual: Option<&Var>) -> Var {
         match self.kind {
             FeedForwardKind::Relu => self.plain(x, Activation::Relu, pass, residual),
             FeedForwardKind::SquaredRelu => self.plain(x, Activation::SquaredRelu, pass, residual),

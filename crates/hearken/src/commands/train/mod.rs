@@ -4,7 +4,7 @@ mod data;
 mod task;
 
 use crate::failure::Failure;
-use crate::machine::{self, Machine, Peak};
+use crate::machine::{self, Peak};
 use crate::run_config::RunConfig;
 use crate::terminal::say;
 use data::Data;
@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             return Err(error);
         }
     };
-    let peak = Peak::measure(Machine::of_this_process().threads);
+    let peak_gflops = Peak::measure_gflops();
     if !arguments.quiet {
         introduce(&mut config, &data, &plan, &memory, directory.path());
     }
@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     setup.title = format!("Hearken: {}", data.name);
     setup.progress = Mode::detect(arguments.quiet);
     setup.stop = interrupt::install().map_err(failure)?;
-    setup.peak_flops = Some(peak.gflops * 1e9);
+    setup.peak_flops = Some(peak_gflops * 1e9);
     setup.entropy_floor = data.floor;
     setup.why_training_is_above = data.why_training_is_above;
     setup.tables = tables(&plan, &memory);
