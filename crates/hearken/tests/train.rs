@@ -48,6 +48,7 @@ dropout = { residual = 0.1, attention = 0.1 }
 steps = 12
 batch_size = 4
 accumulate = 2
+side_by_side = 2
 schedule = { kind = "constant" }
 evaluate_every = 4
 checkpoint_every = 3

@@ -215,6 +215,10 @@ mod tests {
         let config = TrainConfig { batch_size: 12, accumulate: 5, ..TrainConfig::default() };
         let text = config.validate().unwrap_err().to_string();
         assert!(text.contains("accumulate is 5") && text.contains("hint: 4 would"), "{text}");
+        let config = TrainConfig { accumulate: 4, side_by_side: 2, ..TrainConfig::default() };
+        let text = config.validate().unwrap_err().to_string();
+        assert!(text.contains("side_by_side is 2") && text.contains("/ accumulate, 3"), "{text}");
+        assert!(text.contains("hint: 1 would"), "{text}");
     }
 
     #[test]

@@ -3,12 +3,14 @@
 mod common;
 
 use common::{Network, bits, config, setup, untimed};
+use hearken_kernels::threads::with_threads;
+use hearken_tensor::Param;
 use hearken_train::early_stopping::EarlyStoppingConfig;
 use hearken_train::ema::EmaConfig;
 use hearken_train::files::TensorFile;
 use hearken_train::{
-    DecayRule, Error, OptimizerConfig, Outcome, Precision, RunDirectory, ScheduleConfig, Summary,
-    Task, TrainConfig, train,
+    DecayRule, Error, Evaluation, MicroLoss, Moment, OptimizerConfig, Outcome, Precision,
+    RunDirectory, ScheduleConfig, Summary, Task, TrainConfig, train,
 };
 use std::fs;
 use std::path::Path;
@@ -104,27 +106,75 @@ fn only_the_newest_and_the_best_checkpoints_stay() {
 }
 
 /// The gradient of the mean over 12 rows is a sum over rows; in three or four parts it is the same
-/// sum in another order.
+/// sum in another order, whether they come one after the other or side by side.
 #[test]
 fn accumulating_four_times_three_is_a_batch_of_twelve() {
-    let weights = |accumulate| {
+    let weights = |accumulate, side_by_side| {
         let dir = tempfile::tempdir().unwrap();
         let mut network = Network::new();
         let optimizer =
             OptimizerConfig::Sgd { momentum: 0.9, nesterov: false, averaged: false, l2: 0.0 };
-        let config = TrainConfig { accumulate, optimizer, lr: 1e-3, ..config() };
+        let config = TrainConfig { accumulate, side_by_side, optimizer, lr: 1e-3, ..config() };
         run(&mut network, &config, dir.path());
         let values: Vec<f32> =
             network.parameters.iter().flat_map(|p| p.value().data().to_vec()).collect();
         values
     };
-    let whole = weights(1);
-    for parts in [2, 3, 4, 12] {
-        for (a, b) in whole.iter().zip(weights(parts)) {
+    let whole = weights(1, 1);
+    for (accumulate, side_by_side) in [(2, 1), (3, 1), (4, 1), (12, 1), (1, 2), (1, 4), (3, 2)] {
+        for (a, b) in whole.iter().zip(weights(accumulate, side_by_side)) {
             // 40 steps of a few roundings each of numbers below 1 (6e-8), mostly cancelling.
-            assert!((a - b).abs() < 1e-6, "{parts} parts: {b}, not {a}");
+            assert!((a - b).abs() < 1e-6, "{accumulate} × {side_by_side} parts: {b}, not {a}");
         }
     }
+}
+
+/// Fewer threads than parts, as many, and more: parts on threads of their own, or one after the
+/// other.
+#[test]
+fn parts_side_by_side_give_the_same_bits_on_any_number_of_threads() {
+    let weights = |threads| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut network = Network::new();
+        let config =
+            TrainConfig { accumulate: 2, side_by_side: 3, precision: Precision::Bf16, ..config() };
+        with_threads(threads, || run(&mut network, &config, dir.path()));
+        bits(&network)
+    };
+    let one = weights(1);
+    for threads in [2, 3, 4] {
+        assert_eq!(weights(threads), one, "{threads} threads");
+    }
+}
+
+/// A part that fails ends the run, whatever the others did.
+#[test]
+fn a_part_that_fails_is_an_error() {
+    struct Failing(Network);
+    impl Task for Failing {
+        fn parameters(&self) -> Vec<Param> {
+            self.0.parameters()
+        }
+        fn loss(&self, at: Moment) -> Result<MicroLoss, Error> {
+            if at.micro_batch == 1 {
+                return Err(Error::config("part 1 has no rows", "give it some"));
+            }
+            self.0.loss(at)
+        }
+        fn evaluate(&mut self, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>, Error> {
+            Ok(None)
+        }
+        fn save_model(&self, dir: &Path) -> Result<(), Error> {
+            self.0.save_model(dir)
+        }
+        fn load_model(&mut self, dir: &Path) -> Result<(), Error> {
+            self.0.load_model(dir)
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { side_by_side: 3, ..config() };
+    let error = train(&mut Failing(Network::new()), &config, setup(dir.path())).unwrap_err();
+    assert!(error.to_string().contains("part 1 has no rows"), "{error}");
 }
 
 #[test]
