@@ -5,10 +5,11 @@
         [--seeds 1337 1 2] [--configs nanogpt-cpu shakespeare-fast]
 
 4 layers × 128, 4 heads, context 64, batch 12, 2,000 steps, characters, the last tenth of the text
-held back. PyTorch does what nanoGPT does: windows drawn at random, AdamW with decay for matrices,
-clipping, a cosine from 1e-3 to 1e-4 after 100 steps of warm-up, and every 250 steps the loss on 20
-batches of each part. It runs twice: as nanoGPT has it, and tuned, with the fused AdamW and with
-glibc's malloc told to keep memory. PyTorch is timed from the first step to the last, Hearken from
+held back. PyTorch does what nanoGPT does: windows drawn at random from a mapped file, AdamW with
+decay for matrices, clipping, a cosine from 1e-3 to 1e-4 after 100 steps of warm-up, a line with the
+loss after every step, and every 250 steps, the first and the last among them, the loss on 20 batches
+of each part and a checkpoint if it is the best. It runs twice: as nanoGPT has it, and tuned, with the
+fused AdamW and with glibc's malloc told to keep memory. PyTorch is timed from the first step to the last, Hearken from
 the start of the program to its end; while one runs, the others are stopped, which is not counted.
 Both are measured on the whole held-back tenth, in windows of 64 side by side.
 """
@@ -32,6 +33,7 @@ T, BATCH = 64, 12
 
 def in_torch(path, seed, tuned):
     """Trains in this process; prints when it begins and ends, and then the loss as JSON."""
+    import numpy
     import torch
     from train_torch import Decoder
 
@@ -39,9 +41,11 @@ def in_torch(path, seed, tuned):
     text = open(path, encoding="utf-8").read()
     letters = sorted(set(text))
     index = {letter: i for i, letter in enumerate(letters)}
-    ids = torch.tensor([index[letter] for letter in text])
+    ids = numpy.array([index[letter] for letter in text], dtype=numpy.uint16)
     cut = int(0.9 * len(ids))
-    parts = {"train": ids[:cut], "validation": ids[cut:]}
+    folder = tempfile.TemporaryDirectory()
+    for part, of_part in {"train": ids[:cut], "validation": ids[cut:]}.items():
+        of_part.tofile(os.path.join(folder.name, part))
     model = Decoder(4, 128, 4, T, len(letters), gelu="none")
     for block in model.blocks:  # what is added to the residual stream starts smaller
         for layer in (block.out, block.down):
@@ -53,9 +57,14 @@ def in_torch(path, seed, tuned):
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.99), fused=tuned)
 
     def batch(part):
-        starts = torch.randint(len(parts[part]) - T, (BATCH,))
-        rows = torch.stack([parts[part][i : i + T + 1] for i in starts])
-        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+        mapped = numpy.memmap(os.path.join(folder.name, part), dtype=numpy.uint16, mode="r")
+        starts = torch.randint(len(mapped) - T, (BATCH,))
+        window = lambda i: torch.from_numpy(mapped[i : i + T].astype(numpy.int64))
+        return [torch.stack([window(i + further) for i in starts]) for further in (0, 1)]
+
+    @torch.no_grad()
+    def estimate(part):
+        return sum(model(*batch(part)).item() for _ in range(20)) / 20
 
     def rate(step):
         if step < WARMUP:
@@ -63,20 +72,26 @@ def in_torch(path, seed, tuned):
         done = (step - WARMUP) / (STEPS - WARMUP)
         return LEAST + 0.5 * (1 + math.cos(math.pi * done)) * (LR - LEAST)
 
+    best = math.inf
     print("begins", flush=True)
-    for step in range(STEPS):
+    for step in range(STEPS + 1):  # nanoGPT has one more, after its last evaluation
         if step % 250 == 0:
-            with torch.no_grad():
-                for part in parts:
-                    [model(*batch(part)).item() for _ in range(20)]
+            losses = [estimate(part) for part in ("train", "validation")]
+            print(f"step {step}: {losses[0]:.4f}, {losses[1]:.4f}", file=sys.stderr)
+            if losses[1] < best and step > 0:
+                best = losses[1]
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                torch.save(state, os.path.join(folder.name, "checkpoint"))
         for group in optimizer.param_groups:
             group["lr"] = rate(step)
-        model(*batch("train")).backward()
+        loss = model(*batch("train"))
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        print(f"{step}: {loss.item():.4f}", file=sys.stderr)
     print("ends", flush=True)
-    held_back = parts["validation"]
+    held_back = torch.from_numpy(ids[cut:].astype(numpy.int64))
     count = (len(held_back) - 1) // T
     rows = held_back[: count * T].view(count, T), held_back[1 : count * T + 1].view(count, T)
     with torch.no_grad():

@@ -179,6 +179,9 @@ fn bad_input_is_named_with_a_hint_and_exit_code_2() {
         &["--data", "cats.txt", "--set", "model.layers=1000000"],
         &["--data", "cats.txt", "--set", "model.width=33554432"],
         &["--data", "cats.txt", "--batch-size", "1000000000000000000"],
+        &["--data", "cats.txt", "--batch-size", "999999999999999999"],
+        &["--data", "cats.txt", "--set", "train.side_by_side=0"],
+        &["--data", "cats.txt", "--set", "train.side_by_side=1000000000000"],
         &[
             "--data",
             "cats.txt",

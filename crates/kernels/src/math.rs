@@ -14,7 +14,7 @@
 //! The errors of tanh and erf are the rounding of their polynomials close to ±1; for
 //! |x| < ¼ they are below 3 ULP.
 //!
-//! A NaN gives a NaN. The coefficients are minimax fits of our own (iteratively reweighted least
+//! Over slices a NaN gives a NaN. The coefficients are minimax fits of our own (iteratively reweighted least
 //! squares on Chebyshev nodes), rounded to f32; the relative error of each exact fit is beside it.
 
 use crate::simd::Simd;
@@ -176,7 +176,7 @@ pub fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
 /// σ(x) and σ(x)·(1 − σ(x)).
 ///
 /// With e = e^−|x| the slope is e/(1 + e)²: no difference of near numbers, as 1 − σ would be
-/// where σ is near 1.
+/// where σ is near 1. A NaN gives anything: who multiplies by x has it back.
 #[inline(always)]
 pub fn sigmoid_and_slope<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
     let e = exp_of_minus(s, s.abs(x));

@@ -12,8 +12,8 @@
 //!
 //! Even so the threads wait for each other at the end of every region. [`side_by_side`] is for work
 //! that falls into large parts, such as the sequences of a batch: a thread goes through a part with
-//! all its regions by itself. Only when there are more threads than parts left do threads without a
-//! part help with the regions of the others.
+//! all its regions by itself. Where there are more threads than parts, or than parts that are left,
+//! those without one help with the regions of the others.
 //!
 //! `HEARKEN_THREADS=n` sets how many threads work (default: one per core); [`with_threads`]
 //! does so for one call.
@@ -53,18 +53,33 @@ thread_local! {
     static FORCED: Cell<Option<usize>> = const { Cell::new(None) };
     /// Is this thread inside a region of tasks already?
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Is it inside a part, and how many threads are there for all parts?
-    static IN_PART: Cell<Option<usize>> = const { Cell::new(None) };
+    /// Is it inside a part?
+    static PART: Cell<Option<Part>> = const { Cell::new(None) };
 }
 
-/// How many threads a region started here would use. Inside of a part this changes while others
-/// finish theirs.
+#[derive(Clone, Copy)]
+struct Part {
+    index: usize,
+    /// How many threads there are for all parts.
+    threads: usize,
+}
+
+impl Part {
+    /// Threads for its regions: an even share, which grows while others finish their parts.
+    fn share(self) -> usize {
+        self.threads.div_ceil(PARTS.left().clamp(1, self.threads))
+    }
+}
+
+/// How many threads a region started here would use. Inside of a part this may change at any time.
 pub fn count() -> usize {
-    match IN_PART.get() {
-        _ if INSIDE.get() => 1,
-        Some(_) if PARTS.busy() > 1 => 1,
-        Some(threads) => threads,
-        None => FORCED.get().unwrap_or_else(process_default),
+    if INSIDE.get() {
+        return 1;
+    }
+    let most = PART.get().map_or_else(process_default, Part::share);
+    match (FORCED.get(), PART.get()) {
+        (Some(forced), Some(_)) => forced.min(most),
+        (forced, _) => forced.unwrap_or(most),
     }
 }
 
@@ -86,7 +101,7 @@ pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
 /// How many regions were shared among threads so far (modulo 2³²), by which a test can tell that
 /// something was computed by more than one.
 pub fn shared_regions() -> u64 {
-    TASKS.posted()
+    TASKS.iter().map(|board| board.posted()).sum()
 }
 
 /// Calls `task(0)`, …, `task(tasks − 1)`, each once, on the threads of the pool; returns when
@@ -107,24 +122,29 @@ pub fn for_each_by_thread(threads: usize, tasks: usize, task: impl Fn(usize, usi
         let _restore = Restore(&INSIDE, INSIDE.replace(true));
         task(number, i);
     };
-    if !TASKS.run(threads, tasks, &inside, None) {
+    let board = &TASKS[PART.get().map_or(0, |part| part.index % TASKS.len())];
+    if !board.run(threads, tasks, &inside, false) {
         // Another thread's region is running: work alone rather than wait, as inside of a region.
         (0..tasks).for_each(|i| inside(0, i));
     }
 }
 
-/// Calls `part(0)`, …, `part(parts − 1)`, each once. If there are no more threads than parts, each
-/// part is computed by one thread, whose regions are its own affair until other threads have
-/// nothing left to do; else one after the other, and all threads share the regions of each. A panic
-/// of a part is passed on.
+/// Calls `part(0)`, …, `part(parts − 1)`, each once, as many at a time as there are threads, each on
+/// one thread, with the others' help if there are more threads than parts. A panic of a part is
+/// passed on. Parts of parts run one after the other.
 pub fn side_by_side(parts: usize, part: impl Fn(usize) + Sync) {
     let threads = count();
-    let together = IN_PART.get().is_none() && (2..=parts).contains(&threads);
-    let inside = |_: usize, i: usize| {
-        let _restore = Restore(&IN_PART, IN_PART.replace(Some(threads)));
-        part(i);
+    let inside = |_: usize, index: usize| {
+        let _restore = Restore(&PART, PART.replace(Some(Part { index, threads })));
+        let _forced = Restore(&FORCED, FORCED.take()); // it holds for all parts together
+        part(index);
+        PARTS.one_finished();
     };
-    if !(together && PARTS.run(threads, parts, &inside, Some(&TASKS))) {
+    let together = PART.get().is_none() && threads.min(parts) > 1;
+    if together {
+        pool::start(threads - 1);
+    }
+    if !(together && PARTS.run(threads.min(parts), parts, &inside, true)) {
         (0..parts).for_each(part);
     }
 }

@@ -14,7 +14,7 @@ use crate::init::{Init, Role};
 use crate::layers::{Norm, Pass, Positions};
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::ops::head_cross_entropy::{head_cross_entropy, last_logits, token_losses};
-use hearken_tensor::{Param, Tensor, Var, checkpoint, no_grad, ops};
+use hearken_tensor::{Param, Tensor, Var, checkpoint, no_grad, ops, side_by_side};
 use std::sync::Arc;
 
 /// A decoder-only Transformer.
@@ -135,6 +135,31 @@ impl Decoder {
     ) -> Var {
         let hidden = self.hidden(ids, batch, pass, None); // (B, T, C)
         head_cross_entropy(&hidden, self.head().weight(), None, targets, options)
+    }
+
+    /// The loss, as [`Decoder::loss`], and its gradients added to those of the parameters, in
+    /// `parts` [side by side](side_by_side). Panics if they do not share the batch evenly.
+    pub fn loss_and_gradients(
+        &self,
+        ids: &[u32],
+        targets: &[u32],
+        batch: usize,
+        parts: usize,
+        pass: &Pass,
+        options: Options,
+    ) -> f32 {
+        assert!(
+            parts > 0 && batch.is_multiple_of(parts),
+            "{batch} sequences in {parts} equal parts"
+        );
+        let (each, weight) = (ids.len() / parts, 1.0 / parts as f32);
+        let losses = side_by_side(parts, &self.parameters(), |part| {
+            let at = part * each..(part + 1) * each;
+            let loss = self.loss(&ids[at.clone()], &targets[at], batch / parts, pass, options);
+            loss.backward_with(Tensor::full(loss.shape(), weight));
+            loss.value().item() * weight
+        });
+        losses.iter().sum()
     }
 
     /// The loss of every target by itself (N), without gradients; 0 where it is ignored.

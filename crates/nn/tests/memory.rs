@@ -1,6 +1,7 @@
 //! The plan's memory against the pool's: in a file of its own, since the pool is the process's.
 
 use hearken_kernels::optimizer::{Adam, Decay, adam_step};
+use hearken_kernels::threads::with_threads;
 use hearken_nn::config::{DecoderConfig, DropoutConfig, ModelConfig};
 use hearken_nn::decoder::Decoder;
 use hearken_nn::layers::{Noise, Pass};
@@ -24,7 +25,8 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
     for step in 1..=2 {
         let pass = Pass::train(Noise { seed: 1, step: step as u64 });
         with_storage(storage, || {
-            model.loss(&ids, &ids, training.batch, &pass, Options::default()).backward();
+            let (batch, parts) = (training.batch, training.side_by_side);
+            model.loss_and_gradients(&ids, &ids, batch, parts, &pass, Options::default())
         });
         for ((parameter, mean), square) in parameters.iter().zip(&mut means).zip(&mut squares) {
             let adam = Adam {
@@ -99,4 +101,20 @@ fn the_plan_comes_true() {
     // A vocabulary that is larger than everything else: the peak is in the head.
     let wide = DecoderConfig { vocabulary: 5000, ..configs[0].1.clone() };
     compare("large vocabulary", &wide, TRAINING, Storage::F32);
+    // Parts need not be at their peaks at the same moment, and who comes first to the pool is left
+    // to chance: the plan is what they may take.
+    let parts = Training { batch: 12, side_by_side: 2, ..TRAINING };
+    for (name, config) in [("small", &configs[0].1), ("large vocabulary", &wide)] {
+        let planned = Plan::new(config).memory(parts);
+        let (in_use, reserved) = with_threads(2, || measure(config, parts, Storage::F32));
+        for (what, planned, measured) in
+            [("in use", planned.in_use, in_use), ("reserved", planned.tensors(), reserved)]
+        {
+            let off = planned as f64 / measured as f64 - 1.0;
+            assert!(
+                (-0.05..0.25).contains(&off),
+                "{name} in parts: {what}, {planned} planned, {measured} measured"
+            );
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::half::{HalfTensor, Storage, Weight};
 use crate::shape::Shape;
 use crate::side_by_side::current_part;
 use crate::tensor::Tensor;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A tensor with a name and a gradient, shared by the model that uses it and the optimiser that
 /// changes it. Cloning gives another handle to the same parameter.
@@ -60,7 +60,7 @@ impl Param {
     /// The place in the graph, of the part that this thread is in.
     fn node(&self) -> Arc<Node> {
         let Some(others) = current_part().checked_sub(1) else { return self.0.node.clone() };
-        let mut parts = self.0.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.parts();
         while parts.len() <= others {
             parts.push(Node::leaf(self.0.shape));
         }
@@ -69,8 +69,7 @@ impl Param {
 
     /// Adds what parts 1, 2, … have added up to the gradient, in order.
     pub(crate) fn add_up_parts(&self) {
-        let parts = self.0.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        for gradient in parts.iter().filter_map(|part| part.take_gradient()) {
+        for gradient in self.parts().iter().filter_map(|part| part.take_gradient()) {
             self.0.node.add_gradient(gradient);
         }
     }
@@ -99,7 +98,14 @@ impl Param {
 
     /// Replaces the gradient; `None` is zero, and gives its memory back to the pool.
     pub fn set_gradient(&self, gradient: Option<Tensor>) {
+        for part in &*self.parts() {
+            part.set_gradient(None); // left behind by a panic in another part
+        }
         self.0.node.set_gradient(gradient);
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Vec<Arc<Node>>> {
+        self.0.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the numbers; the shape stays.

@@ -16,29 +16,32 @@ use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 thread_local! {
-    static PART: Cell<usize> = const { Cell::new(0) };
+    static PART: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// The part that this thread is in, 0 outside of all.
 pub(crate) fn current_part() -> usize {
-    PART.get()
+    PART.get().unwrap_or(0)
 }
 
 /// Calls `part(0)`, …, `part(parts − 1)`, which compute losses and walk back from them, and gives
 /// what they gave. Afterwards the gradients of all parts are added up in those of `parameters`,
-/// which must be all that the parts learn.
+/// which must be all that the parts learn. A graph that a part has built is of no use outside of it.
 ///
-/// On as many threads as parts or fewer, each part runs on one thread; on more, the parts run one
-/// after the other, each on all threads.
+/// Each part runs on one thread, helped by those that have none. Parts of a part are computed one
+/// after the other, as if they were not parts.
 pub fn side_by_side<T: Send>(
     parts: usize,
     parameters: &[Param],
     part: impl Fn(usize) -> T + Sync,
 ) -> Vec<T> {
+    if parts <= 1 || PART.get().is_some() {
+        return (0..parts).map(part).collect();
+    }
     let results: Vec<Mutex<Option<T>>> = (0..parts).map(|_| Mutex::new(None)).collect();
     let (storage, recording) = (Storage::current(), is_recording());
     let run = |i: usize| {
-        let _restore = Restore(PART.replace(i));
+        let _restore = Restore(PART.replace(Some(i)));
         let result = with_recording(recording, || with_storage(storage, || part(i)));
         *results[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     };
@@ -47,12 +50,22 @@ pub fn side_by_side<T: Send>(
     } else {
         threads::side_by_side(parts, run);
     }
-    threads::for_each(parameters.len(), |i| parameters[i].add_up_parts());
+    // Threads share the many small parameters as they are, and each of the large ones.
+    let is_large = |p: &Param| p.shape().len() >= LARGE;
+    threads::for_each(parameters.len(), |i| {
+        if !is_large(&parameters[i]) {
+            parameters[i].add_up_parts();
+        }
+    });
+    parameters.iter().filter(|p| is_large(p)).for_each(Param::add_up_parts);
     let result = |slot: Mutex<Option<T>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(result).collect() // each there: a part that panicked ends all
 }
 
-struct Restore(usize);
+/// Numbers from which on several threads are worth it for one parameter: 0.2 ms for one.
+const LARGE: usize = 1 << 20;
+
+struct Restore(Option<usize>);
 impl Drop for Restore {
     fn drop(&mut self) {
         PART.set(self.0);
@@ -132,5 +145,36 @@ mod tests {
         p.set_gradient(Some(Tensor::scalar(5.0).reshape([1])));
         side_by_side(2, std::slice::from_ref(&p), |_| p.var().sum().backward());
         assert_eq!(p.gradient().unwrap().data(), &[7.0]);
+    }
+
+    #[test]
+    fn parts_of_a_part_belong_to_it() {
+        let p = Param::new("p", Tensor::new([1], &[1.0]));
+        let all = std::slice::from_ref(&p);
+        for threads in [1, 2, 3] {
+            p.set_gradient(None);
+            with_threads(threads, || {
+                side_by_side(2, all, |_| side_by_side(3, all, |_| p.var().sum().backward()));
+            });
+            assert_eq!(p.gradient().unwrap().data(), &[6.0]);
+        }
+    }
+
+    #[test]
+    fn a_part_that_panics_leaves_nothing_behind_a_new_gradient() {
+        let p = Param::new("p", Tensor::new([1], &[1.0]));
+        let all = std::slice::from_ref(&p);
+        let failed = std::panic::catch_unwind(|| {
+            with_threads(1, || {
+                side_by_side(3, all, |part| {
+                    p.var().sum().backward();
+                    assert!(part < 2, "two");
+                });
+            });
+        });
+        assert!(failed.is_err());
+        p.set_gradient(None);
+        side_by_side(2, all, |_| p.var().sum().backward());
+        assert_eq!(p.gradient().unwrap().data(), &[2.0]);
     }
 }

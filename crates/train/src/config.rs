@@ -31,9 +31,9 @@ pub struct TrainConfig {
     /// Parts that a step's batch is computed in, one after the other, to save memory. Changes
     /// nothing but rounding.
     pub accumulate: usize,
-    /// Parts that each of those is cut into again, to be computed at the same time, a thread each.
-    /// For small models, on no more threads than parts. Changes nothing but rounding and which
-    /// activations dropout hits.
+    /// Parts that each of those is cut into again, to be computed at the same time, a thread each;
+    /// fewer, if so many do not share its sequences evenly. For small models. Changes nothing but
+    /// rounding and which activations dropout hits.
     pub side_by_side: usize,
     /// The learning rate that the schedule scales.
     pub lr: f64,
@@ -126,15 +126,28 @@ impl Precision {
     }
 }
 
+/// Most parts side by side.
+const MOST_PARTS: usize = 256;
+
+/// The most parts, up to `wanted`, that share `rows` evenly.
+pub fn even_parts(rows: usize, wanted: usize) -> usize {
+    (1..=wanted.min(MOST_PARTS)).rev().find(|&parts| rows.is_multiple_of(parts)).unwrap_or(1)
+}
+
 impl TrainConfig {
-    /// Sequences that are in memory at the same time.
-    pub fn micro_batch_size(&self) -> usize {
+    /// Sequences that are computed at the same time.
+    pub fn rows_at_once(&self) -> usize {
         self.batch_size / self.accumulate.max(1)
     }
 
-    /// Parts of a step's batch, those at the same time and those one after the other.
+    /// The parts that those are computed in, side by side.
+    pub fn parts_at_once(&self) -> usize {
+        even_parts(self.rows_at_once(), self.side_by_side)
+    }
+
+    /// Parts of a step's batch in all.
     pub fn micro_batches(&self) -> usize {
-        self.accumulate.saturating_mul(self.side_by_side)
+        self.accumulate.saturating_mul(self.parts_at_once())
     }
 
     /// The learning rate of the step after `step` steps.
@@ -158,20 +171,24 @@ impl TrainConfig {
                 ));
             }
         }
-        for (name, parts, of, rows) in [
-            ("accumulate", self.accumulate, "", self.batch_size),
-            ("side_by_side", self.side_by_side, " / accumulate", self.micro_batch_size()),
-        ] {
-            if !rows.is_multiple_of(parts) {
-                let fitting = (1..=rows).filter(|n| rows.is_multiple_of(*n));
-                let near = fitting.min_by_key(|n| n.abs_diff(parts)).unwrap_or(1);
-                return Err(Error::config(
-                    format!(
-                        "train.{name} is {parts}, which does not divide train.batch_size{of}, {rows}"
-                    ),
-                    format!("{near} would"),
-                ));
-            }
+        if self.side_by_side > MOST_PARTS {
+            return Err(Error::config(
+                format!("train.side_by_side is {}, expected 1 to {MOST_PARTS}", self.side_by_side),
+                "as many as the machine has cores",
+            ));
+        }
+        if !self.batch_size.is_multiple_of(self.accumulate) {
+            // Not far off, if the number is large.
+            let near = self.accumulate.saturating_sub(1000)..=self.accumulate.saturating_add(1000);
+            let fitting = near.filter(|&n| n > 0 && self.batch_size.is_multiple_of(n));
+            let near = fitting.min_by_key(|n| n.abs_diff(self.accumulate)).unwrap_or(1);
+            return Err(Error::config(
+                format!(
+                    "train.accumulate is {}, which does not divide train.batch_size {}",
+                    self.accumulate, self.batch_size
+                ),
+                format!("{near} would"),
+            ));
         }
         for (name, value, usual) in [
             ("lr", self.lr, "1e-3 is usual for small models"),
@@ -215,10 +232,30 @@ mod tests {
         let config = TrainConfig { batch_size: 12, accumulate: 5, ..TrainConfig::default() };
         let text = config.validate().unwrap_err().to_string();
         assert!(text.contains("accumulate is 5") && text.contains("hint: 4 would"), "{text}");
-        let config = TrainConfig { accumulate: 4, side_by_side: 2, ..TrainConfig::default() };
-        let text = config.validate().unwrap_err().to_string();
-        assert!(text.contains("side_by_side is 2") && text.contains("/ accumulate, 3"), "{text}");
-        assert!(text.contains("hint: 1 would"), "{text}");
+        // Two large numbers, quickly.
+        let config = TrainConfig { batch_size: 999_999_999_999_999_989, ..config };
+        let config = TrainConfig { accumulate: 999_999_999_999_999_988, ..config };
+        assert!(config.validate().unwrap_err().to_string().contains("99989 would"));
+    }
+
+    #[test]
+    fn parts_share_evenly() {
+        let parts = |batch_size, accumulate, side_by_side| {
+            let config =
+                TrainConfig { batch_size, accumulate, side_by_side, ..TrainConfig::default() };
+            config.validate().unwrap();
+            (config.parts_at_once(), config.micro_batches())
+        };
+        assert_eq!(parts(12, 1, 2), (2, 2));
+        assert_eq!(parts(12, 4, 2), (1, 4)); // three sequences at once
+        assert_eq!(parts(12, 2, 4), (3, 6));
+        assert_eq!(parts(7, 1, 2), (1, 1));
+        assert_eq!(parts(1, 1, 256), (1, 1));
+        for side_by_side in [0, 257, usize::MAX] {
+            let config = TrainConfig { side_by_side, ..TrainConfig::default() };
+            let text = config.validate().unwrap_err().to_string();
+            assert!(text.contains("side_by_side is") && text.contains("\nhint: "), "{text}");
+        }
     }
 
     #[test]

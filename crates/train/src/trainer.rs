@@ -167,6 +167,8 @@ impl<'a> Trainer<'a> {
     fn new(task: &'a mut dyn Task, config: &'a TrainConfig, setup: Setup) -> Result<Self, Error> {
         let parameters = task.parameters();
         check_names(&parameters)?;
+        // Nothing left over from a run that failed.
+        parameters.iter().for_each(|parameter| parameter.set_gradient(None));
         let roles = parameters.iter().map(|p| (p.clone(), task.role(p)));
         let optimizer = Optimizer::new(config.optimizer, config.decay, roles);
         let Setup { run, title, config_text, progress, stop, .. } = setup;
@@ -338,7 +340,7 @@ impl<'a> Trainer<'a> {
     /// `scale`; gives the loss, and of how many tokens it is.
     fn gradients(&self, scale: f32) -> Result<(f64, usize), Error> {
         let (task, config, step) = (&*self.task, self.config, self.step);
-        let parts = config.side_by_side;
+        let parts = config.parts_at_once();
         let (mut loss, mut tokens) = (0.0, 0);
         for round in 0..config.accumulate {
             let at = |part| Moment {

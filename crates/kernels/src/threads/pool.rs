@@ -1,28 +1,36 @@
 //! The workers, and the boards on which they find work.
+//!
+//! A board holds one region at a time. There is one for parts, and one for the tasks of each part;
+//! what is not inside of a part uses the first of these. A worker takes what it finds, parts before
+//! tasks, and so does a thread that has posted parts and waits for the last of them.
 
 use crate::isa;
 use std::any::Any;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Where regions of tasks are posted.
-pub(super) static TASKS: Board = Board::new();
-/// Where parts are posted that run side by side; whoever has one may post tasks.
+/// Boards for tasks. Parts beyond so many share them.
+pub(super) const BOARDS: usize = 16;
+
+/// Where parts are posted that run side by side.
 pub(super) static PARTS: Board = Board::new();
+/// Where regions of tasks are posted.
+pub(super) static TASKS: [Board; BOARDS] = [const { Board::new() }; BOARDS];
 
 static WORKERS: Workers = Workers {
     started: AtomicUsize::new(0),
     starting: Mutex::new(()),
+    posts: AtomicU64::new(0),
     sleepers: AtomicUsize::new(0),
     sleep: Mutex::new(()),
     wake: Condvar::new(),
 };
 
-thread_local! {
-    /// 0 for a thread that is not a worker, else 1, 2, ….
-    static NUMBER: Cell<usize> = const { Cell::new(0) };
+/// Sees to it that there are so many workers, if the system allows it.
+pub(super) fn start(workers: usize) {
+    WORKERS.at_least(workers);
 }
 
 /// How many tasks of a share are handed out, on a cache line of its own.
@@ -54,14 +62,14 @@ const GENERATION: u64 = 1 << 32;
 pub(super) struct Board {
     state: AtomicU64,
     region: UnsafeCell<*const Region>,
-    /// How many threads may join, the owner among them.
+    /// How many threads may work on the region, its owner among them.
     threads: AtomicUsize,
-    /// The number of the thread that opened the region.
-    owner: AtomicUsize,
+    /// How many have joined the owner.
+    joined: AtomicUsize,
     /// Tasks handed out of each share of the region.
     done: [Counter; MOST_SHARES],
-    /// Threads that may still have tasks.
-    busy: AtomicUsize,
+    /// Tasks that are not finished, where somebody counts; see [`Board::one_finished`].
+    left: AtomicUsize,
     one_at_a_time: Mutex<()>,
 }
 
@@ -84,9 +92,9 @@ impl Board {
             state: AtomicU64::new(0),
             region: UnsafeCell::new(std::ptr::null()),
             threads: AtomicUsize::new(0),
-            owner: AtomicUsize::new(0),
+            joined: AtomicUsize::new(0),
             done: [const { Counter(AtomicUsize::new(0)) }; MOST_SHARES],
-            busy: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
             one_at_a_time: Mutex::new(()),
         }
     }
@@ -96,23 +104,22 @@ impl Board {
         self.state.load(Ordering::Relaxed) / GENERATION
     }
 
-    /// How many threads may still have tasks of the region.
-    pub(super) fn busy(&self) -> usize {
-        self.busy.load(Ordering::Relaxed)
+    /// How many tasks of the region are not finished.
+    pub(super) fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Counts a task of the region as finished.
+    pub(super) fn one_finished(&self) {
+        self.left.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Calls `task(number, i)` for all `i` below `tasks` on at most `threads` threads, the caller
-    /// one of them; numbers are below `threads`. Gives `false`, and does nothing, if another
-    /// region is on the board. A panic of a task is passed on.
+    /// one of them; numbers are below `threads`, and no two threads have the same. Gives `false`,
+    /// and does nothing, if another region is on the board. A panic of a task is passed on.
     ///
-    /// With `meanwhile`, the caller helps there while it waits for the last of the others.
-    pub(super) fn run(
-        &self,
-        threads: usize,
-        tasks: usize,
-        task: &Task<'_>,
-        meanwhile: Option<&Board>,
-    ) -> bool {
+    /// `helps`: does the caller look at the other boards while it waits for the last thread?
+    pub(super) fn run(&self, threads: usize, tasks: usize, task: &Task<'_>, helps: bool) -> bool {
         let Ok(only) = self.one_at_a_time.try_lock() else { return false };
         let threads = WORKERS.at_least(threads - 1).min(threads - 1) + 1;
         let region = Region {
@@ -124,7 +131,8 @@ impl Board {
             isa: isa::current(),
             panic: Mutex::new(None),
         };
-        self.post(&region, threads, &only, meanwhile);
+        self.post(&region, threads, &only);
+        self.wait(helps);
         drop(only);
         let panic = region.panic.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(payload) = panic {
@@ -133,30 +141,30 @@ impl Board {
         true
     }
 
-    /// Opens `region` to `threads` threads, works too, and returns when all have left.
-    fn post(
-        &self,
-        region: &Region,
-        threads: usize,
-        _only: &MutexGuard<'_, ()>,
-        meanwhile: Option<&Board>,
-    ) {
-        self.threads.store(threads, Ordering::SeqCst);
-        self.owner.store(NUMBER.get(), Ordering::SeqCst);
-        self.busy.store(threads.min(region.tasks), Ordering::Relaxed);
+    /// Opens `region` to `threads` threads, works too, and closes it.
+    fn post(&self, region: &Region, threads: usize, _only: &MutexGuard<'_, ()>) {
+        // Seen by whoever joins, which is after opening.
+        self.threads.store(threads, Ordering::Relaxed);
+        self.joined.store(0, Ordering::Relaxed);
+        self.left.store(region.tasks, Ordering::Relaxed);
         for done in &self.done[..region.shares] {
-            done.0.store(0, Ordering::Relaxed); // seen by whoever joins, which is after opening
+            done.0.store(0, Ordering::Relaxed);
         }
         // SAFETY: the caller holds the lock, the last region is closed and empty: nobody reads.
         unsafe { *self.region.get() = region };
         let generation = (self.posted() + 1) & 0xffff_ffff;
         self.state.store(generation * GENERATION + OPEN, Ordering::SeqCst);
-        WORKERS.wake();
-        self.work(region, 0); // catches panics of the task, so the wait below is always reached
+        WORKERS.call();
+        self.work(region, 0, 0); // catches panics of the task, so that it is always closed
         self.state.fetch_and(!OPEN, Ordering::SeqCst);
-        let (mut spins, mut seen) = (0, None);
+    }
+
+    /// Returns when all have left the region, which is closed.
+    fn wait(&self, helps: bool) {
+        let mut look = Look::new(1);
+        let mut spins = 0;
         while self.state.load(Ordering::SeqCst) & INSIDE_MASK != 0 {
-            if meanwhile.is_some_and(|board| board.join(&mut seen)) {
+            if helps && look.for_work(false) {
                 spins = 0;
                 continue;
             }
@@ -169,39 +177,39 @@ impl Board {
         }
     }
 
-    /// Works on the region that is open, if there is one that this thread has not seen and may
-    /// join. `seen` is the last that it did.
-    fn join(&self, seen: &mut Option<u64>) -> bool {
+    /// Works on the region that is open, if there is one with room that this thread has not seen;
+    /// `seen` is the last that it has. It begins with `share`. Gives `false` if there is none, and
+    /// nothing to look for before another is posted.
+    fn join(&self, share: usize, seen: &mut Option<u64>) -> bool {
         let state = self.state.load(Ordering::SeqCst);
-        if state & OPEN == 0 || *seen == Some(state / GENERATION) {
-            return false;
-        }
-        let (me, owner) = (NUMBER.get(), self.owner.load(Ordering::SeqCst));
-        // The owner is number 0 of its region; who else would be takes the owner's.
-        let number = if me == 0 { owner } else { me };
-        if me == owner || number >= self.threads.load(Ordering::SeqCst) {
+        let generation = Some(state / GENERATION);
+        let full = self.joined.load(Ordering::Relaxed) + 1 >= self.threads.load(Ordering::Relaxed);
+        if state & OPEN == 0 || *seen == generation || full {
             return false;
         }
         let joined =
             self.state.compare_exchange(state, state + 1, Ordering::SeqCst, Ordering::Relaxed);
         if joined.is_ok() {
-            *seen = Some(state / GENERATION);
-            // SAFETY: joined while open, so the owner waits for this thread to leave before it
-            // changes `region` or drops what it points to.
-            self.work(unsafe { &**self.region.get() }, number);
+            *seen = generation;
+            let number = self.joined.fetch_add(1, Ordering::Relaxed) + 1; // the owner has 0
+            if number < self.threads.load(Ordering::Relaxed) {
+                // SAFETY: joined while open, so the owner waits for this thread to leave before it
+                // changes `region` or drops what it points to.
+                self.work(unsafe { &**self.region.get() }, number, share);
+            }
             self.state.fetch_sub(1, Ordering::SeqCst);
         }
-        joined.is_ok()
+        true // or somebody came or went at the same time: look again
     }
 
-    /// Takes tasks until none is left: those of the thread's own share first, in order, so that
-    /// the same rows stay in the same core's cache from region to region; then others'.
-    fn work(&self, region: &Region, number: usize) {
+    /// Takes tasks until none is left: those of its own share first, in order, so that the same
+    /// rows stay in the same core's cache from region to region; then others'.
+    fn work(&self, region: &Region, number: usize, first_share: usize) {
         // SAFETY: `run` keeps the closure alive until every thread has left the region.
         let task = unsafe { &*region.task };
         let result = catch_unwind(AssertUnwindSafe(|| {
             isa::with_isa(region.isa, || {
-                for share in (0..region.shares).map(|n| (number + n) % region.shares) {
+                for share in (0..region.shares).map(|n| (first_share + n) % region.shares) {
                     let cut = |share: usize| share * region.tasks / region.shares;
                     loop {
                         let done = self.done[share].0.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +227,38 @@ impl Board {
             }
             region.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
         }
-        self.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a thread that looks for work has seen already.
+struct Look {
+    /// The share of a region that it begins with.
+    share: usize,
+    part: Option<u64>,
+    tasks: [Option<u64>; BOARDS],
+    /// Posts when it began to look in vain.
+    posts: Option<u64>,
+}
+
+impl Look {
+    fn new(share: usize) -> Self {
+        Self { share, part: None, tasks: [None; BOARDS], posts: None }
+    }
+
+    /// Does a part, if it may have `parts`, or some tasks. Gives `false` if there is nothing that
+    /// was not there before.
+    fn for_work(&mut self, parts: bool) -> bool {
+        // First, so that what is posted while it looks is not missed.
+        let posts = Some(WORKERS.posts.load(Ordering::SeqCst));
+        if self.posts == posts {
+            return false;
+        }
+        let Self { share, ref mut part, ref mut tasks, .. } = *self;
+        let mut tasks = TASKS.iter().zip(tasks);
+        let found =
+            parts && PARTS.join(share, part) || tasks.any(|(board, seen)| board.join(share, seen));
+        self.posts = if found { None } else { posts }; // there may be more
+        found
     }
 }
 
@@ -227,6 +266,8 @@ impl Board {
 struct Workers {
     started: AtomicUsize,
     starting: Mutex<()>,
+    /// Regions that were posted on any board.
+    posts: AtomicU64,
     sleepers: AtomicUsize,
     sleep: Mutex<()>,
     wake: Condvar,
@@ -251,13 +292,10 @@ impl Workers {
     }
 
     fn work(&self, number: usize) {
-        NUMBER.set(number);
-        let (mut part, mut task) = (None, None); // the last regions joined
+        let mut look = Look::new(number);
         let mut spins = 0;
         loop {
-            let states = || [&PARTS, &TASKS].map(|board| board.state.load(Ordering::SeqCst));
-            let before = states();
-            if PARTS.join(&mut part) || TASKS.join(&mut task) {
+            if look.for_work(true) {
                 spins = 0;
                 continue;
             }
@@ -268,8 +306,8 @@ impl Workers {
             }
             let guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
             self.sleepers.fetch_add(1, Ordering::SeqCst);
-            // A region opened between the last look and here has seen no sleeper: look again.
-            if states() == before {
+            // Whoever posted between the last look and here has seen no sleeper: look again.
+            if Some(self.posts.load(Ordering::SeqCst)) == look.posts {
                 drop(self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner));
             }
             self.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -277,7 +315,9 @@ impl Workers {
         }
     }
 
-    fn wake(&self) {
+    /// Tells everybody that something was posted.
+    fn call(&self) {
+        self.posts.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             let _guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
             self.wake.notify_all();

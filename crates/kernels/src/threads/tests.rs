@@ -128,37 +128,116 @@ fn parts_run_once_with_their_regions() {
     }
 }
 
-#[test]
-fn whoever_has_no_part_left_helps() {
-    // Others' tests share the pool, so a try may find it taken; that none of many helps is a fault.
-    let helped = (0..200).any(|_| {
-        let by_another = AtomicUsize::new(0);
-        with_threads(2, || {
-            side_by_side(2, |part| {
-                if part == 1 {
-                    let me = std::thread::current().id();
-                    let until = std::time::Instant::now() + std::time::Duration::from_millis(20);
-                    while by_another.load(Ordering::Relaxed) == 0 && until.elapsed().is_zero() {
-                        for_each(50, |_| {
-                            std::hint::spin_loop();
-                            if std::thread::current().id() != me {
-                                by_another.fetch_add(1, Ordering::Relaxed);
-                            }
-                        });
-                    }
-                }
-            });
-        });
-        by_another.into_inner() > 0
-    });
-    assert!(helped);
+/// Tries until `f` has seen what it wants: other tests share the pool, so that a try may find it
+/// taken, and the machine may be busy. That none of many succeeds is a fault.
+fn sooner_or_later(f: impl Fn() -> bool) -> bool {
+    (0..500).any(|_| f())
+}
+
+/// Waits until `done`, for 20 ms at most; says whether it is.
+fn wait_until(done: impl Fn() -> bool) -> bool {
+    let begin = std::time::Instant::now();
+    while !done() && begin.elapsed().as_millis() < 20 {
+        std::thread::yield_now();
+    }
+    done()
 }
 
 #[test]
-fn with_more_threads_than_parts_all_share_the_regions() {
-    with_threads(3, || side_by_side(2, |_| assert_eq!(count(), 3)));
-    // A part that falls into parts does them one after the other.
-    with_threads(2, || side_by_side(2, |_| side_by_side(2, |_| assert!(count() <= 2))));
+fn parts_run_at_the_same_time_on_threads_of_their_own() {
+    assert!(sooner_or_later(|| {
+        let inside = AtomicUsize::new(0);
+        let seen = Mutex::new(Vec::new());
+        with_threads(2, || {
+            side_by_side(2, |_| {
+                inside.fetch_add(1, Ordering::Relaxed);
+                // Both are here, so each has one thread for its regions.
+                if wait_until(|| inside.load(Ordering::Relaxed) == 2) {
+                    let me = std::thread::current().id();
+                    let alone = AtomicUsize::new(0);
+                    for_each(10, |_| {
+                        alone.fetch_add(
+                            usize::from(std::thread::current().id() == me),
+                            Ordering::Relaxed,
+                        );
+                    });
+                    seen.lock().unwrap().push((me, count(), alone.into_inner()));
+                    wait_until(|| seen.lock().unwrap().len() == 2);
+                }
+            });
+        });
+        matches!(seen.into_inner().unwrap()[..], [(a, 1, 10), (b, 1, 10)] if a != b)
+    }));
+}
+
+#[test]
+fn whoever_has_no_part_left_helps() {
+    // Part 1 has work when part 0, on another thread, is done.
+    assert!(sooner_or_later(|| {
+        let first = Mutex::new(None);
+        let by_others = AtomicUsize::new(0);
+        with_threads(2, || {
+            side_by_side(2, |part| {
+                let me = std::thread::current().id();
+                if part == 0 {
+                    *first.lock().unwrap() = Some(me);
+                    return;
+                }
+                wait_until(|| count() == 2);
+                let together = first.lock().unwrap().is_some_and(|first| first != me);
+                for_each(2, |_| {
+                    let other = std::thread::current().id() != me;
+                    by_others.fetch_add(usize::from(other && together), Ordering::Relaxed);
+                    // Stay, so that the other task is left for another thread.
+                    wait_until(|| by_others.load(Ordering::Relaxed) > 0);
+                });
+            });
+        });
+        by_others.into_inner() == 1
+    }));
+}
+
+#[test]
+fn more_threads_than_parts_are_shared_out() {
+    assert!(sooner_or_later(|| {
+        let inside = AtomicUsize::new(0);
+        let counts = Mutex::new(Vec::new());
+        let threads_seen = Mutex::new(std::collections::HashSet::new());
+        with_threads(4, || {
+            side_by_side(2, |_| {
+                inside.fetch_add(1, Ordering::Relaxed);
+                wait_until(|| inside.load(Ordering::Relaxed) == 2);
+                counts.lock().unwrap().push(count());
+                for_each(4, |_| {
+                    threads_seen.lock().unwrap().insert(std::thread::current().id());
+                    wait_until(|| threads_seen.lock().unwrap().len() == 4);
+                });
+                wait_until(|| counts.lock().unwrap().len() == 2);
+            });
+        });
+        counts.into_inner().unwrap() == [2, 2] && threads_seen.into_inner().unwrap().len() == 4
+    }));
+}
+
+#[test]
+fn parts_of_parts_run_one_after_the_other() {
+    with_threads(2, || {
+        side_by_side(2, |_| {
+            let order = Mutex::new(Vec::new());
+            let me = std::thread::current().id();
+            side_by_side(3, |i| order.lock().unwrap().push((i, std::thread::current().id())));
+            assert_eq!(order.into_inner().unwrap(), [(0, me), (1, me), (2, me)]);
+        });
+    });
+}
+
+#[test]
+fn a_part_may_ask_for_fewer_threads() {
+    with_threads(4, || {
+        side_by_side(2, |_| {
+            with_threads(1, || assert_eq!(count(), 1));
+        });
+    });
 }
 
 #[test]

@@ -20,9 +20,9 @@ use std::rc::Rc;
 /// How a model is trained, as far as memory depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Training {
-    /// Sequences per micro-batch.
+    /// Sequences that are computed at the same time.
     pub batch: usize,
-    /// Parts of it that are computed side by side, each with gradients of its own.
+    /// Parts of them that are computed side by side, each with gradients of its own; at least 1.
     pub side_by_side: usize,
     /// T
     pub tokens: usize,
@@ -82,36 +82,36 @@ pub(super) const MOST: f64 = 1e15;
 /// Rehearses a step.
 pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Training) -> Memory {
     let half = training.activation_bytes < size_of::<f32>();
-    let stage = Stage::new(half);
+    let stage = Stage::new(half, training.side_by_side);
     let model = Rc::new(Model::new(config, training, &stage));
-    step(&model, training.checkpointing);
+    step(&model, training);
     let parameters = size_of::<f32>() as u64 * parameters;
     let optimizer = parameters * training.optimizer_states as u64;
     let reserved = stage.reserved();
-    // Parts together hold what the whole would, but for gradients.
-    let more = parameters * (training.side_by_side as u64).saturating_sub(1);
+    let gradients = parameters * training.side_by_side as u64;
     Memory {
         parameters,
-        gradients: parameters + more,
+        gradients,
         optimizer,
-        activations: reserved.saturating_sub(2 * parameters + optimizer),
+        activations: reserved.saturating_sub(parameters + gradients + optimizer),
         kernels: kernels(config, training),
-        in_use: stage.peak() + more,
+        in_use: stage.peak(),
     }
 }
 
-/// What kernels keep for themselves (`hearken_kernels::scratch`). The backward of attention packs
+/// What kernels keep for themselves (`hearken_kernels::scratch`), for each part. The backward of attention packs
 /// q and dout, sums dq, and keeps two numbers, for each row of as many heads as fit 32 MiB; a
 /// product packs one of its operands, up to 4 MiB of it.
 fn kernels(c: &DecoderConfig, training: Training) -> u64 {
     const FLOAT: usize = size_of::<f32>();
     let padded = c.head_width().next_multiple_of(16);
     let head = training.tokens * (3 * padded + 2) * FLOAT;
-    let attention = (training.batch * c.heads).min(((32 << 20) / head.max(1)).max(1)) * head;
+    let batch = training.batch.div_ceil(training.side_by_side);
+    let attention = (batch * c.heads).min(((32 << 20) / head.max(1)).max(1)) * head;
     // The widest is the gradient of the feed-forward layer, (F, rows)·(rows, C).
-    let rows = training.batch * training.tokens;
+    let rows = batch * training.tokens;
     let product = (c.width.min(c.feed_forward_width()) * rows * FLOAT).min(4 << 20);
-    (attention + product) as u64
+    (training.side_by_side * (attention + product)) as u64
 }
 
 /// The parameters of a model as sizes, and the sizes of a batch.
@@ -298,10 +298,12 @@ impl Model {
 }
 
 /// Forward, the loss, backward.
-fn step(model: &Rc<Model>, checkpointing: bool) {
+fn step(model: &Rc<Model>, training: Training) {
     let c = &model.config;
-    let hidden = model.hidden(checkpointing);
-    let chunk = head_cross_entropy::rows_per_chunk(c.vocabulary).min(model.rows);
+    let hidden = model.hidden(training.checkpointing);
+    // Each part has a chunk of logits.
+    let chunk = head_cross_entropy::rows_per_chunk(c.vocabulary) * training.side_by_side;
+    let chunk = chunk.min(model.rows);
     let head = model.head.as_ref().unwrap_or(&model.embedding);
     model.stage.head(&hidden, head, model.rows, chunk * c.vocabulary);
     drop(hidden);

@@ -88,6 +88,8 @@ pub(super) struct Weight {
     bias: usize,
     gradient: Slot,
     bias_gradient: Slot,
+    /// How many gradients there are.
+    parts: usize,
     /// In 16 bits, from its first product on.
     rounded: Slot,
     _kept: Vec<Handle>,
@@ -103,16 +105,19 @@ pub(super) struct Stage {
     tape: Rc<RefCell<Tape>>,
     recording: Rc<Cell<bool>>,
     half: bool,
+    /// Side by side, each with gradients of its own.
+    parts: usize,
 }
 
 impl Stage {
-    /// Empty; `half` is 16-bit storage.
-    pub(super) fn new(half: bool) -> Self {
+    /// Empty; `half` is 16-bit storage, `parts` is how many have gradients of their own.
+    pub(super) fn new(half: bool, parts: usize) -> Self {
         Self {
             ledger: Rc::default(),
             tape: Rc::default(),
             recording: Rc::new(Cell::new(true)),
             half,
+            parts,
         }
     }
 
@@ -142,7 +147,7 @@ impl Stage {
         let kept: Vec<Handle> =
             lens.flat_map(|len| (0..copies).map(move |_| len)).map(|len| self.take(len)).collect();
         let [gradient, bias_gradient, rounded] = [(); 3].map(|()| Slot::default());
-        Weight { len, bias, gradient, bias_gradient, rounded, _kept: kept }
+        Weight { len, bias, gradient, bias_gradient, parts: self.parts, rounded, _kept: kept }
     }
 
     /// A product reads a weight: in 16 bits where that is the storage.
@@ -382,7 +387,7 @@ impl Stage {
         self.read(weight);
         let _losses = self.take(rows);
         let dx = self.take(x.len);
-        let dweight = self.take(weight.len);
+        let dweight = self.take(weight.parts * weight.len);
         drop(self.take(chunk));
         let (x_slot, weight_slot) = (x.gradient.clone(), weight.gradient.clone());
         self.record(move |_| {
@@ -418,8 +423,8 @@ struct WeightSlots {
 impl WeightSlots {
     fn of(weight: &Weight) -> Self {
         Self {
-            weight: (weight.gradient.clone(), weight.len),
-            bias: (weight.bias_gradient.clone(), weight.bias),
+            weight: (weight.gradient.clone(), weight.parts * weight.len),
+            bias: (weight.bias_gradient.clone(), weight.parts * weight.bias),
         }
     }
 }

@@ -14,7 +14,8 @@ use hearken::nn::parse;
 use hearken::nn::plan::{Plan, Training};
 use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::rng::Rng;
-use hearken::tensor::{Param, Tensor, profile, side_by_side};
+use hearken::tensor::{Param, profile};
+use hearken::train::config::even_parts;
 use hearken::train::norms::{clip_factor, gradient_squares};
 use hearken::train::{DecayRule, Optimizer, OptimizerConfig, Role};
 use serde::{Deserialize, Serialize};
@@ -41,12 +42,12 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tokens: Option<u32>,
 
-    /// Parts of the batch that are computed at the same time, a thread each; default: [bench]
-    /// side_by_side of the file
-    #[arg(long, value_name = "PARTS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Parts of the batch that are computed at the same time, a thread each, or fewer, if so many
+    /// do not share it evenly; default: [bench] side_by_side of the file
+    #[arg(long, value_name = "PARTS", value_parser = clap::value_parser!(u32).range(1..=256))]
     side_by_side: Option<u32>,
 
-    /// Also measure where the time goes, by operation
+    /// Also measure where the time goes, by operation, with parts one after the other
     #[arg(long)]
     profile: bool,
 
@@ -135,12 +136,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (config, bench) = read(&arguments.config)?;
     let batch = arguments.batch_size.map_or(bench.batch, |b| b as usize);
     let parts = arguments.side_by_side.map_or(bench.side_by_side, |p| p as usize);
-    if parts == 0 || !batch.is_multiple_of(parts) {
-        return Err(Failure::Input(format!(
-            "{parts} parts side by side of a batch of {batch}\nhint: give --side-by-side a number \
-             that divides the batch, or --batch-size one that it divides"
-        )));
-    }
+    let parts = even_parts(batch, parts);
     let tokens = arguments.tokens.map_or(config.context, |t| t as usize);
     let config = DecoderConfig { context: config.context.max(tokens), ..config };
     let plan = Plan::new(&config);
@@ -216,8 +212,16 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     }
     writeln!(
         out,
-        "{}: {} parameters, {} × {} tokens per step, {} steps",
-        report.config, report.parameters, report.batch, report.tokens, report.steps
+        "{}: {} parameters, {} × {} tokens per step{}, {} steps",
+        report.config,
+        report.parameters,
+        report.batch,
+        report.tokens,
+        match report.side_by_side {
+            1 => String::new(),
+            parts => format!(" in {parts} parts side by side"),
+        },
+        report.steps
     )?;
     writeln!(
         out,
@@ -294,22 +298,16 @@ impl Step {
     pub(super) fn run(&mut self) -> f32 {
         self.done += 1;
         let pass = Pass::train(Noise { seed: 1, step: self.done });
-        let (rows, share) = (self.batch / self.parts, 1.0 / self.parts as f32);
-        let each = self.ids.len() / self.parts;
-        let losses = side_by_side(self.parts, &self.parameters, |part| {
-            let at = part * each..(part + 1) * each;
-            let (ids, targets) = (&self.ids[at.clone()], &self.targets[at]);
-            let loss = self.model.loss(ids, targets, rows, &pass, Options::default());
-            loss.backward_with(Tensor::full(loss.shape(), share));
-            loss.value().item() * share
-        });
-        profile::mark("(free)");
+        let (ids, targets, options) = (&self.ids, &self.targets, Options::default());
+        let loss =
+            self.model.loss_and_gradients(ids, targets, self.batch, self.parts, &pass, options);
+        profile::mark("(parts added up)");
         let norm = gradient_squares(&self.parameters, 1.0).iter().sum::<f64>().sqrt();
         profile::mark("(gradient norm)");
         self.optimizer.step(1e-3, clip_factor(norm, 1.0) as f32);
         self.optimizer.zero_gradients();
         profile::mark("(AdamW)");
-        losses.iter().sum()
+        loss
     }
 
     /// Milliseconds of a step by operation, the largest first.

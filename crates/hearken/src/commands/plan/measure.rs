@@ -55,7 +55,8 @@ pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
         let start = Instant::now();
         let pass = Pass::train(Noise { seed: 1, step });
         with_storage(chosen.precision.precision().storage(), || {
-            model.loss(&ids, &ids, chosen.batch_size, &pass, Options::default()).backward();
+            let (batch, parts) = (chosen.batch_size, chosen.side_by_side);
+            model.loss_and_gradients(&ids, &ids, batch, parts, &pass, Options::default())
         });
         optimizer.step(1e-4, 1.0);
         optimizer.zero_gradients();

@@ -10,6 +10,7 @@ use hearken::nn::cache::CacheKind;
 use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::parse;
 use hearken::nn::plan::{Memory, Plan, Training};
+use hearken::train::config::even_parts;
 use hearken::train::{OptimizerConfig, Precision, TrainConfig};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -70,8 +71,8 @@ Keys of --json (bytes unless named otherwise):
   config, parameters    the name; how many numbers
   parts                 name and parameters of each part
   flops_per_token       forward and training, at the tokens planned for
-  training              batch_size (of a micro-batch), tokens, optimizer, precision,
-                        checkpointing
+  training              batch_size (sequences at the same time), tokens, optimizer,
+                        precision, checkpointing, side_by_side (parts of them)
   memory                parameters, gradients, optimizer, activations (with all that
                         tensors need besides), kernels, total; in_use is the most that
                         tensors take at any one time
@@ -273,6 +274,7 @@ fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
     let file: File = parse::from_toml(&preset_or_file(name)?, name)?;
     let ModelConfig::Decoder(model) = file.model;
     model.validate()?;
+    file.train.validate().map_err(|error| Failure::Input(error.to_string()))?;
     Ok((model, file.train))
 }
 
@@ -301,7 +303,7 @@ fn choose(
     model: &DecoderConfig,
     train: &TrainConfig,
 ) -> Result<Chosen, Failure> {
-    let batch_size = arguments.batch_size.unwrap_or(train.micro_batch_size()).max(1);
+    let batch_size = arguments.batch_size.unwrap_or(train.rows_at_once()).max(1);
     let tokens = arguments.tokens.unwrap_or(model.context);
     if tokens == 0 || tokens > model.context || batch_size.saturating_mul(tokens) > MOST {
         return Err(Failure::Input(format!(
@@ -316,6 +318,6 @@ fn choose(
         optimizer: arguments.optimizer.unwrap_or(OptimizerChoice::of(&train.optimizer)),
         precision: arguments.precision.unwrap_or(PrecisionChoice::of(train.precision)),
         checkpointing: arguments.checkpointing || train.gradient_checkpointing,
-        side_by_side: train.side_by_side,
+        side_by_side: even_parts(batch_size, train.side_by_side),
     })
 }

@@ -216,8 +216,8 @@ fn fit_vocabulary(config: &mut RunConfig, data: &Data) -> Result<(), Failure> {
 fn training(config: &RunConfig) -> Training {
     let hearken::nn::config::ModelConfig::Decoder(decoder) = &config.model;
     Training {
-        batch: config.train.micro_batch_size(),
-        side_by_side: config.train.side_by_side,
+        batch: config.train.rows_at_once(),
+        side_by_side: config.train.parts_at_once(),
         tokens: decoder.context,
         optimizer_states: match config.train.optimizer {
             OptimizerConfig::Sgd { .. } | OptimizerConfig::Lion { .. } => 1,
@@ -235,7 +235,8 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
     }
     Err(Failure::Input(format!(
         "this would need {} and {} are free\nhint: a smaller --batch-size with --set \
-         train.accumulate, --set train.gradient_checkpointing=true, or a smaller model",
+         train.accumulate, --set train.side_by_side=1, --set train.gradient_checkpointing=true, \
+         or a smaller model",
         size(memory.total()),
         size(free)
     )))
