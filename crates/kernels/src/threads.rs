@@ -101,7 +101,7 @@ pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
 /// How many regions were shared among threads so far (modulo 2³²), by which a test can tell that
 /// something was computed by more than one.
 pub fn shared_regions() -> u64 {
-    TASKS.iter().map(|board| board.posted()).sum()
+    TASKS.iter().map(pool::Board::posted).sum()
 }
 
 /// Calls `task(0)`, …, `task(tasks − 1)`, each once, on the threads of the pool; returns when

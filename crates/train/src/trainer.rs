@@ -168,7 +168,9 @@ impl<'a> Trainer<'a> {
         let parameters = task.parameters();
         check_names(&parameters)?;
         // Nothing left over from a run that failed.
-        parameters.iter().for_each(|parameter| parameter.set_gradient(None));
+        for parameter in &parameters {
+            parameter.set_gradient(None);
+        }
         let roles = parameters.iter().map(|p| (p.clone(), task.role(p)));
         let optimizer = Optimizer::new(config.optimizer, config.decay, roles);
         let Setup { run, title, config_text, progress, stop, .. } = setup;
