@@ -22,7 +22,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
-use pool::{PARTS, TASKS};
+use pool::{PARTS, TASKS, board_of};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -59,13 +59,14 @@ thread_local! {
 
 #[derive(Clone, Copy)]
 struct Part {
-    index: usize,
+    /// The number of the thread among those that have parts.
+    number: usize,
     /// How many threads there are for all parts.
     threads: usize,
 }
 
 impl Part {
-    /// Threads for its regions: an even share, which grows while others finish their parts.
+    /// Threads for its regions: an even share, rounded up, which grows while others finish theirs.
     fn share(self) -> usize {
         self.threads.div_ceil(PARTS.left().clamp(1, self.threads))
     }
@@ -91,15 +92,16 @@ impl<T: Copy + 'static> Drop for Restore<T> {
     }
 }
 
-/// Runs `f` with regions on `n` threads, of which the calling one is the first.
+/// Runs `f` with regions on `n` threads, of which the calling one is the first; inside of a part or
+/// a region, on at most `n`.
 pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
     assert!((1..=MOST_THREADS).contains(&n), "threads must be 1 to {MOST_THREADS}, not {n}");
     let _restore = Restore(&FORCED, FORCED.replace(Some(n)));
     f()
 }
 
-/// How many regions were shared among threads so far (modulo 2³²), by which a test can tell that
-/// something was computed by more than one.
+/// How many regions were shared among threads so far, by which a test can tell that something was
+/// computed by more than one.
 pub fn shared_regions() -> u64 {
     TASKS.iter().map(pool::Board::posted).sum()
 }
@@ -114,7 +116,8 @@ pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
 /// as the first argument: for what a thread prepares once for all of its tasks. Tasks with the
 /// same number never run at the same time. Results must not depend on it.
 pub fn for_each_by_thread(threads: usize, tasks: usize, task: impl Fn(usize, usize) + Sync) {
-    let threads = threads.min(count()).min(tasks);
+    let most = threads.min(count());
+    let threads = most.min(tasks);
     if threads <= 1 {
         return (0..tasks).for_each(|i| task(0, i));
     }
@@ -122,29 +125,28 @@ pub fn for_each_by_thread(threads: usize, tasks: usize, task: impl Fn(usize, usi
         let _restore = Restore(&INSIDE, INSIDE.replace(true));
         task(number, i);
     };
-    let board = &TASKS[PART.get().map_or(0, |part| part.index % TASKS.len())];
-    if !board.run(threads, tasks, &inside, false) {
-        // Another thread's region is running: work alone rather than wait, as inside of a region.
+    let part = PART.get();
+    let pool = part.map_or(most, |part| part.threads);
+    if !board_of(part.map(|part| part.number)).run(threads, pool, tasks, &inside, false) {
+        // Another region is on the board: work alone rather than wait, as inside of a region.
         (0..tasks).for_each(|i| inside(0, i));
     }
 }
 
 /// Calls `part(0)`, …, `part(parts − 1)`, each once, as many at a time as there are threads, each on
 /// one thread, with the others' help if there are more threads than parts. A panic of a part is
-/// passed on. Parts of parts run one after the other.
+/// passed on. Parts of parts run one after the other, and so do the parts of a second caller at the
+/// same time.
 pub fn side_by_side(parts: usize, part: impl Fn(usize) + Sync) {
-    let threads = count();
-    let inside = |_: usize, index: usize| {
-        let _restore = Restore(&PART, PART.replace(Some(Part { index, threads })));
+    let together = PART.get().is_none() && count().min(parts) > 1;
+    let threads = if together { pool::start(count() - 1) + 1 } else { 1 };
+    let inside = |number: usize, index: usize| {
+        let _restore = Restore(&PART, PART.replace(Some(Part { number, threads })));
         let _forced = Restore(&FORCED, FORCED.take()); // it holds for all parts together
         part(index);
         PARTS.one_finished();
     };
-    let together = PART.get().is_none() && threads.min(parts) > 1;
-    if together {
-        pool::start(threads - 1);
-    }
-    if !(together && PARTS.run(threads.min(parts), parts, &inside, true)) {
+    if !(together && PARTS.run(threads.min(parts), threads, parts, &inside, true)) {
         (0..parts).for_each(part);
     }
 }

@@ -137,8 +137,9 @@ impl Decoder {
         head_cross_entropy(&hidden, self.head().weight(), None, targets, options)
     }
 
-    /// The loss, as [`Decoder::loss`], and its gradients added to those of the parameters, in
-    /// `parts` [side by side](side_by_side). Panics if they do not share the batch evenly.
+    /// The mean of the losses of `parts` [side by side](side_by_side), and its gradients added to
+    /// those of the parameters: the loss of the batch, if as many targets count in each part.
+    /// Dropout hits the same places of each. Panics if they do not share the batch evenly.
     pub fn loss_and_gradients(
         &self,
         ids: &[u32],

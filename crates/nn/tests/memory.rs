@@ -106,15 +106,14 @@ fn the_plan_comes_true() {
     let parts = Training { batch: 12, side_by_side: 2, ..TRAINING };
     for (name, config) in [("small", &configs[0].1), ("large vocabulary", &wide)] {
         let planned = Plan::new(config).memory(parts);
-        let (in_use, reserved) = with_threads(2, || measure(config, parts, Storage::F32));
-        for (what, planned, measured) in
-            [("in use", planned.in_use, in_use), ("reserved", planned.tensors(), reserved)]
-        {
-            let off = planned as f64 / measured as f64 - 1.0;
-            assert!(
-                (-0.05..0.25).contains(&off),
-                "{name} in parts: {what}, {planned} planned, {measured} measured"
-            );
-        }
+        // Tried until both have run at the same time, of which a busy machine may need a few.
+        let enough = (0..50).any(|_| {
+            let (in_use, reserved) = with_threads(2, || measure(config, parts, Storage::F32));
+            let off = |planned: u64, measured: u64| planned as f64 / measured as f64 - 1.0;
+            let off = [off(planned.in_use, in_use), off(planned.tensors(), reserved)];
+            assert!(off.iter().all(|off| *off > -0.05), "{name} in parts: {off:?}");
+            off.iter().all(|off| *off < 0.25)
+        });
+        assert!(enough, "{name} in parts: planned more than a quarter too much");
     }
 }

@@ -1,8 +1,8 @@
 //! The workers, and the boards on which they find work.
 //!
-//! A board holds one region at a time. There is one for parts, and one for the tasks of each part;
-//! what is not inside of a part uses the first of these. A worker takes what it finds, parts before
-//! tasks, and so does a thread that has posted parts and waits for the last of them.
+//! A board holds one region at a time. There is one for parts, one for tasks outside of parts, and
+//! one for the tasks of each part. A worker takes what it finds, parts before tasks. A thread that
+//! has posted parts helps with the tasks of others' while it waits for the last of them.
 
 use crate::isa;
 use std::any::Any;
@@ -11,8 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Boards for tasks. Parts beyond so many share them.
-pub(super) const BOARDS: usize = 16;
+/// Boards for tasks: the first for what is outside of parts. Parts at the same time beyond so many
+/// share the others.
+const BOARDS: usize = 17;
 
 /// Where parts are posted that run side by side.
 pub(super) static PARTS: Board = Board::new();
@@ -28,9 +29,14 @@ static WORKERS: Workers = Workers {
     wake: Condvar::new(),
 };
 
-/// Sees to it that there are so many workers, if the system allows it.
-pub(super) fn start(workers: usize) {
-    WORKERS.at_least(workers);
+/// The board for the tasks of a part that thread `number` of [`PARTS`] has, or outside of parts.
+pub(super) fn board_of(part: Option<usize>) -> &'static Board {
+    &TASKS[part.map_or(0, |number| 1 + number % (BOARDS - 1))]
+}
+
+/// Sees to it that there are so many workers, if the system allows it; gives how many there are.
+pub(super) fn start(workers: usize) -> usize {
+    WORKERS.at_least(workers).min(workers)
 }
 
 /// How many tasks of a share are handed out, on a cache line of its own.
@@ -64,6 +70,8 @@ pub(super) struct Board {
     region: UnsafeCell<*const Region>,
     /// How many threads may work on the region, its owner among them.
     threads: AtomicUsize,
+    /// Workers with numbers below this may.
+    pool: AtomicUsize,
     /// How many have joined the owner.
     joined: AtomicUsize,
     /// Tasks handed out of each share of the region.
@@ -92,6 +100,7 @@ impl Board {
             state: AtomicU64::new(0),
             region: UnsafeCell::new(std::ptr::null()),
             threads: AtomicUsize::new(0),
+            pool: AtomicUsize::new(0),
             joined: AtomicUsize::new(0),
             done: [const { Counter(AtomicUsize::new(0)) }; MOST_SHARES],
             left: AtomicUsize::new(0),
@@ -115,22 +124,32 @@ impl Board {
     }
 
     /// Calls `task(number, i)` for all `i` below `tasks` on at most `threads` threads, the caller
-    /// one of them; numbers are below `threads`, and no two threads have the same. Gives `false`,
-    /// and does nothing, if another region is on the board. A panic of a task is passed on.
+    /// one of them; numbers are below `threads`, and no two threads have the same. The others are
+    /// of the first `pool` threads, of which the caller need not be one. Gives `false`, and does
+    /// nothing, if another region is on the board. A panic of a task is passed on.
     ///
     /// `helps`: does the caller look at the other boards while it waits for the last thread?
-    pub(super) fn run(&self, threads: usize, tasks: usize, task: &Task<'_>, helps: bool) -> bool {
+    pub(super) fn run(
+        &self,
+        threads: usize,
+        pool: usize,
+        tasks: usize,
+        task: &Task<'_>,
+        helps: bool,
+    ) -> bool {
         let Ok(only) = self.one_at_a_time.try_lock() else { return false };
         let threads = WORKERS.at_least(threads - 1).min(threads - 1) + 1;
         let region = Region {
             #[expect(clippy::transmute_ptr_to_ptr, reason = "`as` cannot lengthen the lifetime")]
-            // SAFETY: only the lifetime changes; `post` returns after the last use.
+            // SAFETY: only the lifetime changes; `wait` returns after the last use, and nothing
+            // before it unwinds.
             task: unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) },
             tasks,
             shares: threads.min(MOST_SHARES),
             isa: isa::current(),
             panic: Mutex::new(None),
         };
+        self.pool.store(pool, Ordering::Relaxed);
         self.post(&region, threads, &only);
         self.wait(helps);
         drop(only);
@@ -161,10 +180,10 @@ impl Board {
 
     /// Returns when all have left the region, which is closed.
     fn wait(&self, helps: bool) {
-        let mut look = Look::new(1);
+        let mut look = Look::new(0);
         let mut spins = 0;
         while self.state.load(Ordering::SeqCst) & INSIDE_MASK != 0 {
-            if helps && look.for_work(false) {
+            if helps && look.for_work(true) {
                 spins = 0;
                 continue;
             }
@@ -177,14 +196,15 @@ impl Board {
         }
     }
 
-    /// Works on the region that is open, if there is one with room that this thread has not seen;
-    /// `seen` is the last that it has. It begins with `share`. Gives `false` if there is none, and
-    /// nothing to look for before another is posted.
-    fn join(&self, share: usize, seen: &mut Option<u64>) -> bool {
+    /// Works on the region that is open, if there is one with room that this thread, number
+    /// `worker` of the pool, has not seen; `seen` is the last that it has. Gives `false` if there is
+    /// none, and nothing to look for before another is posted.
+    fn join(&self, worker: usize, seen: &mut Option<u64>) -> bool {
         let state = self.state.load(Ordering::SeqCst);
         let generation = Some(state / GENERATION);
         let full = self.joined.load(Ordering::Relaxed) + 1 >= self.threads.load(Ordering::Relaxed);
-        if state & OPEN == 0 || *seen == generation || full {
+        let outside = worker >= self.pool.load(Ordering::Relaxed);
+        if state & OPEN == 0 || *seen == generation || full || outside {
             return false;
         }
         let joined =
@@ -195,7 +215,10 @@ impl Board {
             if number < self.threads.load(Ordering::Relaxed) {
                 // SAFETY: joined while open, so the owner waits for this thread to leave before it
                 // changes `region` or drops what it points to.
-                self.work(unsafe { &**self.region.get() }, number, share);
+                let region = unsafe { &**self.region.get() };
+                // Its own share, if there is one.
+                let own = if (1..region.shares).contains(&worker) { worker } else { number };
+                self.work(region, number, own);
             }
             self.state.fetch_sub(1, Ordering::SeqCst);
         }
@@ -225,15 +248,20 @@ impl Board {
             for done in &self.done[..region.shares] {
                 done.0.store(region.tasks, Ordering::Relaxed);
             }
-            region.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
+            let mut first = region.panic.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *first {
+                None => *first = Some(payload),
+                // Dropping it could panic again, and nothing may unwind from here.
+                Some(_) => std::mem::forget(payload),
+            }
         }
     }
 }
 
 /// What a thread that looks for work has seen already.
 struct Look {
-    /// The share of a region that it begins with.
-    share: usize,
+    /// Its number in the pool, 0 for a thread that is not a worker.
+    worker: usize,
     part: Option<u64>,
     tasks: [Option<u64>; BOARDS],
     /// Posts when it began to look in vain.
@@ -241,22 +269,22 @@ struct Look {
 }
 
 impl Look {
-    fn new(share: usize) -> Self {
-        Self { share, part: None, tasks: [None; BOARDS], posts: None }
+    fn new(worker: usize) -> Self {
+        Self { worker, part: None, tasks: [None; BOARDS], posts: None }
     }
 
-    /// Does a part, if it may have `parts`, or some tasks. Gives `false` if there is nothing that
-    /// was not there before.
-    fn for_work(&mut self, parts: bool) -> bool {
+    /// Does a part, or some tasks; only tasks of parts, if it is only to help. Gives `false` if
+    /// there is nothing that was not there before.
+    fn for_work(&mut self, only_help: bool) -> bool {
         // First, so that what is posted while it looks is not missed.
         let posts = Some(WORKERS.posts.load(Ordering::SeqCst));
         if self.posts == posts {
             return false;
         }
-        let Self { share, ref mut part, ref mut tasks, .. } = *self;
-        let mut tasks = TASKS.iter().zip(tasks);
-        let found =
-            parts && PARTS.join(share, part) || tasks.any(|(board, seen)| board.join(share, seen));
+        let Self { worker, ref mut part, ref mut tasks, .. } = *self;
+        let mut tasks = TASKS.iter().zip(tasks).skip(usize::from(only_help));
+        let found = !only_help && PARTS.join(worker, part)
+            || tasks.any(|(board, seen)| board.join(worker, seen));
         self.posts = if found { None } else { posts }; // there may be more
         found
     }
@@ -295,7 +323,7 @@ impl Workers {
         let mut look = Look::new(number);
         let mut spins = 0;
         loop {
-            if look.for_work(true) {
+            if look.for_work(false) {
                 spins = 0;
                 continue;
             }

@@ -259,3 +259,21 @@ fn parts_of_several_callers_do_not_disturb_each_other() {
         }
     });
 }
+
+/// What a task panics with may panic again when it is dropped, which must not reach the pool.
+#[test]
+fn a_payload_that_bursts_does_no_harm() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("burst");
+        }
+    }
+    for _ in 0..20 {
+        let result = catch_unwind(|| {
+            with_threads(3, || for_each(3, |_| std::panic::panic_any(Bomb)));
+        });
+        std::mem::forget(result.unwrap_err());
+        every_task_runs_once();
+    }
+}

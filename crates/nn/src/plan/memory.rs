@@ -14,6 +14,7 @@
 
 use super::rehearsal::{Stage, Value, Weight};
 use crate::config::{Combine, DecoderConfig, NormKind, Placement, PositionConfig};
+use hearken_kernels::threads;
 use hearken_tensor::ops::head_cross_entropy;
 use std::rc::Rc;
 
@@ -99,7 +100,7 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
     }
 }
 
-/// What kernels keep for themselves (`hearken_kernels::scratch`), for each part. The backward of attention packs
+/// What kernels keep for themselves (`hearken_kernels::scratch`), for each part at a time. The backward of attention packs
 /// q and dout, sums dq, and keeps two numbers, for each row of as many heads as fit 32 MiB; a
 /// product packs one of its operands, up to 4 MiB of it.
 fn kernels(c: &DecoderConfig, training: Training) -> u64 {
@@ -111,7 +112,7 @@ fn kernels(c: &DecoderConfig, training: Training) -> u64 {
     // The widest is the gradient of the feed-forward layer, (F, rows)·(rows, C).
     let rows = batch * training.tokens;
     let product = (c.width.min(c.feed_forward_width()) * rows * FLOAT).min(4 << 20);
-    (training.side_by_side * (attention + product)) as u64
+    (training.side_by_side.min(threads::count()) * (attention + product)) as u64
 }
 
 /// The parameters of a model as sizes, and the sizes of a batch.
