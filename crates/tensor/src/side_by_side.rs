@@ -50,20 +50,10 @@ pub fn side_by_side<T: Send>(
     } else {
         threads::side_by_side(parts, run);
     }
-    // Threads share the many small parameters as they are, and each of the large ones.
-    let is_large = |p: &Param| p.shape().len() >= LARGE;
-    threads::for_each(parameters.len(), |i| {
-        if !is_large(&parameters[i]) {
-            parameters[i].add_up_parts();
-        }
-    });
-    parameters.iter().filter(|p| is_large(p)).for_each(Param::add_up_parts);
+    Param::map(parameters, Param::add_up_parts);
     let result = |slot: Mutex<Option<T>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(result).collect() // each there: a part that panicked ends all
 }
-
-/// Numbers from which on several threads are worth it for one parameter: 0.2 ms for one.
-const LARGE: usize = 1 << 20;
 
 struct Restore(Option<usize>);
 impl Drop for Restore {

@@ -1,7 +1,6 @@
 //! Norms of gradients, weights and updates, in a fixed order of additions.
 
 use hearken_kernels::elementwise::{axpy, sum_of_squares};
-use hearken_kernels::threads;
 use hearken_tensor::Param;
 use std::collections::HashMap;
 
@@ -76,24 +75,10 @@ impl Layers {
 
 /// ‖g‖² of every parameter, of the gradient times `factor`; 0 where there is none.
 pub fn gradient_squares(parameters: &[Param], factor: f64) -> Vec<f64> {
-    let square = |i: usize| {
-        let sum = parameters[i].gradient().map_or(0.0, |g| sum_of_squares(g.data()));
-        sum * factor * factor
-    };
-    let mut squares = vec![0.0; parameters.len()];
-    // Threads share the many small parameters as they are, and each of the large ones in parts.
-    let is_large = |i: usize| parameters[i].shape().len() >= LARGE;
-    threads::for_row_chunks(parameters.len(), 1, [(&mut squares, 1)], |i, [out]| {
-        out[0] = if is_large(i.start) { 0.0 } else { square(i.start) };
-    });
-    for i in (0..parameters.len()).filter(|&i| is_large(i)) {
-        squares[i] = square(i);
-    }
-    squares
+    Param::map(parameters, |p| {
+        p.gradient().map_or(0.0, |g| sum_of_squares(g.data())) * factor * factor
+    })
 }
-
-/// Numbers from which on several threads are worth it for one parameter: 0.2 ms for one.
-const LARGE: usize = 1 << 20;
 
 /// What gradients are multiplied by so that their norm is at most `most`; 1 if `most` is 0.
 pub fn clip_factor(norm: f64, most: f64) -> f64 {
