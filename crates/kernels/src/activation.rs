@@ -236,8 +236,7 @@ pub fn gated_backward(
 }
 
 dispatch! {
-    /// As [`forward`], on this thread alone.
-    pub(crate) fn forward_chunk(activation: Activation, x: &[f32], out: &mut [f32]) => forward_on
+    fn forward_chunk(activation: Activation, x: &[f32], out: &mut [f32]) => forward_on
     /// As [`forward_in_place`], on this thread alone.
     pub(crate) fn forward_chunk_in_place(activation: Activation, x: &mut [f32])
         => forward_in_place_on
@@ -245,9 +244,9 @@ dispatch! {
         write: Write) => backward_on
     fn backward_chunk_in_place(activation: Activation, x: &[f32], gradient: &mut [f32])
         => backward_in_place_on
-    /// gradient = gradient·f′(x), x = f(x), on this thread alone.
-    pub(crate) fn backward_and_forward_chunk(activation: Activation, x: &mut [f32],
-        gradient: &mut [f32]) => backward_and_forward_on
+    /// out = f(x), x = f′(x), on this thread alone.
+    pub(crate) fn forward_and_slope_chunk(activation: Activation, x: &mut [f32],
+        out: &mut [f32]) => forward_and_slope_on
     fn gated_forward_chunk(activation: Activation, width: usize, gate_up: &[f32],
         out: &mut [f32]) => gated_forward_on
     fn gated_backward_chunk(activation: Activation, width: usize, gate_up: &[f32], dout: &[f32],
@@ -301,21 +300,13 @@ fn backward_in_place_on<S: Simd>(s: S, activation: Activation, x: &[f32], gradie
 }
 
 #[inline(always)]
-fn backward_and_forward_on<S: Simd>(
-    s: S,
-    activation: Activation,
-    x: &mut [f32],
-    gradient: &mut [f32],
-) {
-    assert_eq!(x.len(), gradient.len());
+fn forward_and_slope_on<S: Simd>(s: S, activation: Activation, x: &mut [f32], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len());
     for_activation!(activation, {
         each_span!(S, x.len(), |at| {
-            // What fell below f16's range was kept as −∞, whose product with 0 would be NaN. A NaN
-            // stays.
-            let kept = s.max(s.splat(f32::MIN), s.read(x, at));
-            let (value, slope) = activation.with_derivative(s, kept);
-            s.write(x, at, value);
-            s.write(gradient, at, s.mul(s.read(gradient, at), slope));
+            let (value, slope) = activation.with_derivative(s, s.read(x, at));
+            s.write(out, at, value);
+            s.write(x, at, slope);
         });
     });
 }

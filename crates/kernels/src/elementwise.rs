@@ -12,7 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// out += x
 pub fn add_assign(out: &mut [f32], x: &[f32]) {
-    axpy(out, 1.0, x);
+    assert_eq!(out.len(), x.len(), "adding {} elements to {}", x.len(), out.len());
+    for_chunks(out, |at, out| add_assign_chunk(out, &x[at]));
+}
+
+/// out = out · x
+pub fn mul_assign(out: &mut [f32], x: &[f32]) {
+    assert_eq!(out.len(), x.len(), "multiplying {} elements by {}", out.len(), x.len());
+    for_chunks(out, |at, out| mul_assign_chunk(out, &x[at]));
 }
 
 /// out += factor · x
@@ -144,6 +151,10 @@ fn reduce_chunks(
 
 dispatch! {
     fn axpy_chunk(out: &mut [f32], factor: f32, x: &[f32]) => axpy_on
+    /// As [`add_assign`], on this thread alone.
+    pub(crate) fn add_assign_chunk(out: &mut [f32], x: &[f32]) => add_assign_on
+    /// As [`mul_assign`], on this thread alone.
+    pub(crate) fn mul_assign_chunk(out: &mut [f32], x: &[f32]) => mul_assign_on
     fn add_chunk(a: &[f32], b: &[f32], out: &mut [f32], write: Write) => add_on
     fn mul_chunk(a: &[f32], b: &[f32], out: &mut [f32], write: Write) => mul_on
     fn linear_chunk(x: &mut [f32], factor: f32, value: f32) => linear_on
@@ -160,6 +171,22 @@ fn axpy_on<S: Simd>(s: S, out: &mut [f32], factor: f32, x: &[f32]) {
     each_span!(S, x.len(), |at| {
         let v = s.mul_add(factor, s.read(x, at), s.read(out, at));
         s.write(out, at, v);
+    });
+}
+
+#[inline(always)]
+fn add_assign_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
+    assert_eq!(out.len(), x.len());
+    each_span!(S, out.len(), |at| {
+        s.write(out, at, s.add(s.read(out, at), s.read(x, at)));
+    });
+}
+
+#[inline(always)]
+fn mul_assign_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
+    assert_eq!(out.len(), x.len());
+    each_span!(S, out.len(), |at| {
+        s.write(out, at, s.mul(s.read(out, at), s.read(x, at)));
     });
 }
 
@@ -189,7 +216,7 @@ fn linear_on<S: Simd>(s: S, x: &mut [f32], factor: f32, value: f32) {
 #[inline(always)]
 fn add_rows_on<S: Simd>(s: S, out: &mut [f32], row: &[f32]) {
     for out in out.chunks_exact_mut(row.len().max(1)) {
-        axpy_on(s, out, 1.0, row);
+        add_assign_on(s, out, row);
     }
 }
 
@@ -209,7 +236,7 @@ fn column_sums_on<S: Simd>(s: S, x: &[f32], sums: &mut [f32]) {
         });
     }
     for row in groups.remainder().chunks_exact(width) {
-        axpy_on(s, sums, 1.0, row);
+        add_assign_on(s, sums, row);
     }
 }
 
@@ -274,6 +301,7 @@ mod tests {
                     assert_close(&format!("{len} on {isa:?}"), &out, &want, |_| 2e-6);
                 };
                 check(&|out| add_assign(out, &a), |a, _, c| a + c);
+                check(&|out| mul_assign(out, &a), |a, _, c| a * c);
                 check(&|out| axpy(out, 0.3, &a), |a, _, c| 0.3_f32 as f64 * a + c);
                 check(&|out| add(&a, &b, out, Write::Set), |a, b, _| a + b);
                 check(&|out| add(&a, &b, out, Write::Add), |a, b, c| a + b + c);

@@ -115,23 +115,9 @@ pub enum Saved {
 impl Saved {
     /// Keeps `value` in the current storage.
     pub fn new(value: &Tensor) -> Self {
-        Self::once(value.clone())
-    }
-
-    /// As [`Saved::new`], for a value that nobody else holds: [`Saved::into_value`] then gives its
-    /// memory back to be overwritten.
-    pub fn once(value: Tensor) -> Self {
         match Storage::current() {
-            Storage::F32 => Self::Whole(value),
-            storage => Self::Half(HalfTensor::new(&value, storage)),
-        }
-    }
-
-    /// The value in f32, with its memory if there is no other handle.
-    pub fn into_value(self) -> Tensor {
-        match self {
-            Self::Whole(value) => value,
-            Self::Half(half) => half.widen(),
+            Storage::F32 => Self::Whole(value.clone()),
+            storage => Self::Half(HalfTensor::new(value, storage)),
         }
     }
 

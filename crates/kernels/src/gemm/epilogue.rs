@@ -2,18 +2,15 @@
 //!
 //! ```text
 //! v = (out if adding) + A·B + bias
-//! out = activation(v) + residual
+//! out = activation(v)·factor + residual
 //! ```
 //!
-//! Where the backward pass needs v, `out` keeps it, and what comes of it goes to `activated`.
-//! In the backward pass itself, `out = v·f′(x)` with the x of back then, and x becomes f(x).
+//! Where a backward pass is to follow, the result goes to `activated` and `out` is left with the
+//! slope of the activation at v, which then is the `factor` of the product on the way back.
 
-use crate::activation::{
-    Activation, backward_and_forward_chunk, forward_chunk, forward_chunk_in_place,
-};
-use crate::simd::Simd;
+use crate::activation::{Activation, forward_and_slope_chunk, forward_chunk_in_place};
+use crate::elementwise::{add_assign_chunk, mul_assign_chunk};
 use crate::threads::SharedMut;
-use crate::{dispatch, each_span};
 use std::ops::Range;
 
 /// What [`gemm`](super::gemm) does with a finished sum. The default is nothing.
@@ -23,12 +20,11 @@ pub struct Epilogue<'a> {
     pub bias: Option<&'a [f32]>,
     /// Applied to every element.
     pub activation: Option<Activation>,
-    /// Receives the result in place of `out`, which keeps what it was before the activation.
+    /// Receives the result in place of `out`, which keeps the slope of the activation.
     /// Laid out as `out`; goes with an activation only.
     pub activated: Option<&'a mut [f32]>,
-    /// Multiplies by f′ of the numbers given, which become f of themselves: what the gradient of
-    /// a matrix behind an activation needs. Laid out as `out`; not along with `activation`.
-    pub slope_of: Option<(Activation, &'a mut [f32])>,
+    /// Multiplies element by element. Laid out as `out`.
+    pub factor: Option<&'a [f32]>,
     /// Added last. Laid out as `out`.
     pub residual: Option<&'a [f32]>,
 }
@@ -45,7 +41,7 @@ pub(super) struct Tail<'a> {
     bias: Option<&'a [f32]>,
     activation: Option<Activation>,
     activated: Option<SharedMut<'a>>,
-    slope_of: Option<(Activation, SharedMut<'a>)>,
+    factor: Option<&'a [f32]>,
     residual: Option<&'a [f32]>,
 }
 
@@ -59,9 +55,8 @@ impl<'a> Tail<'a> {
             assert!(epilogue.activation.is_some(), "`activated` without an activation");
             assert!(activated.len() >= len, "{} activated floats, not {len}", activated.len());
         }
-        if let Some((_, x)) = &epilogue.slope_of {
-            assert!(epilogue.activation.is_none(), "`slope_of` together with an activation");
-            assert!(x.len() >= len, "{} floats before the activation, not {len}", x.len());
+        if let Some(factor) = epilogue.factor {
+            assert!(factor.len() >= len, "a factor of {} floats, not {len}", factor.len());
         }
         if let Some(residual) = epilogue.residual {
             assert!(residual.len() >= len, "a residual of {} floats, not {len}", residual.len());
@@ -70,7 +65,7 @@ impl<'a> Tail<'a> {
             bias: epilogue.bias,
             activation: epilogue.activation,
             activated: epilogue.activated.map(SharedMut::new),
-            slope_of: epilogue.slope_of.map(|(f, x)| (f, SharedMut::new(x))),
+            factor: epilogue.factor,
             residual: epilogue.residual,
         }
     }
@@ -78,7 +73,7 @@ impl<'a> Tail<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.bias.is_none()
             && self.activation.is_none()
-            && self.slope_of.is_none()
+            && self.factor.is_none()
             && self.residual.is_none()
     }
 
@@ -89,42 +84,26 @@ impl<'a> Tail<'a> {
     pub(super) unsafe fn apply(&self, row_start: usize, columns: Range<usize>, out: &mut [f32]) {
         let here = row_start + columns.start..row_start + columns.end;
         if let Some(bias) = self.bias {
-            add(out, &bias[columns]);
+            add_assign_chunk(out, &bias[columns]);
         }
         let result = match (self.activation, &self.activated) {
             (Some(activation), Some(activated)) => {
                 // SAFETY: the elements that correspond to `out`, which this task has to itself.
                 let activated = unsafe { activated.range(here.clone()) };
-                forward_chunk(activation, out, activated);
+                forward_and_slope_chunk(activation, out, activated);
                 activated
             }
             (Some(activation), None) => {
                 forward_chunk_in_place(activation, out);
                 out
             }
-            (None, _) => {
-                if let Some((f, x)) = &self.slope_of {
-                    // SAFETY: the elements that correspond to `out`, as above.
-                    backward_and_forward_chunk(*f, unsafe { x.range(here.clone()) }, out);
-                }
-                out
-            }
+            (None, _) => out,
         };
+        if let Some(factor) = self.factor {
+            mul_assign_chunk(result, &factor[here.clone()]);
+        }
         if let Some(residual) = self.residual {
-            add(result, &residual[here]);
+            add_assign_chunk(result, &residual[here]);
         }
     }
-}
-
-dispatch! {
-    fn add(out: &mut [f32], x: &[f32]) => add_on
-}
-
-/// out += x
-#[inline(always)]
-fn add_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
-    assert_eq!(out.len(), x.len());
-    each_span!(S, out.len(), |at| {
-        s.write(out, at, s.add(s.read(out, at), s.read(x, at)));
-    });
 }

@@ -290,37 +290,43 @@ fn sixteen_bit_operands_are_widened() {
 }
 
 #[test]
-fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
+fn epilogue_adds_bias_activates_multiplies_and_adds_the_residual() {
     for (m, n, k) in [(1, 70, 40), (30, 70, 900), (70, 33, 16), (3, 600, 20), (5, 9, 0)] {
         let (a, b) = (numbers(m * k, 1), numbers(n * k, 2));
-        let (bias, residual) = (numbers(n, 3), numbers(m * n, 4));
+        let (bias, residual, factor) = (numbers(n, 3), numbers(m * n, 4), numbers(m * n, 6));
         let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, n, k).transposed());
         for write in [Write::Set, Write::Add] {
             let start = numbers(m * n, 5);
+            let f = Activation::Gelu;
             let mut sum = start.clone();
-            gemm(a, b, &mut sum, n, write, Epilogue::default());
-            let (mut kept, mut apart) = (start.clone(), vec![f32::NAN; m * n]);
+            gemm(a, b, &mut sum, n, write, Epilogue::bias(&bias));
+            let (mut slope, mut apart) = (start.clone(), vec![f32::NAN; m * n]);
             let epilogue = Epilogue {
                 bias: Some(&bias),
-                activation: Some(Activation::Gelu),
+                activation: Some(f),
                 activated: Some(&mut apart),
+                factor: Some(&factor),
                 residual: Some(&residual),
-                ..Epilogue::default()
             };
-            gemm(a, b, &mut kept, n, write, epilogue);
-            let mut in_place = start;
+            gemm(a, b, &mut slope, n, write, epilogue);
+            let mut in_place = start.clone();
             let epilogue = Epilogue {
                 bias: Some(&bias),
-                activation: Some(Activation::Gelu),
+                activation: Some(f),
+                factor: Some(&factor),
                 residual: Some(&residual),
                 ..Epilogue::default()
             };
             gemm(a, b, &mut in_place, n, write, epilogue);
-            let mut after = kept.clone();
-            activation::forward_in_place(Activation::Gelu, &mut after);
+            let (mut value, mut derivative) = (sum.clone(), vec![1.0; m * n]);
+            activation::forward_in_place(f, &mut value);
+            activation::backward_in_place(f, &sum, &mut derivative);
+            let mut plain = start.clone();
+            gemm(a, b, &mut plain, n, write, Epilogue::default());
             for i in 0..m * n {
-                assert_eq!(kept[i], sum[i] + bias[i % n]);
-                assert_eq!(apart[i], after[i] + residual[i]);
+                assert_eq!(sum[i], plain[i] + bias[i % n]);
+                assert_eq!(slope[i], derivative[i]);
+                assert_eq!(apart[i], value[i] * factor[i] + residual[i]);
                 assert_eq!(in_place[i], apart[i]);
             }
         }
@@ -328,24 +334,36 @@ fn epilogue_adds_bias_keeps_the_sum_activates_and_adds_the_residual() {
 }
 
 #[test]
-fn epilogue_goes_back_through_an_activation() {
+fn epilogue_goes_through_an_activation_and_back() {
     let small = [(1, 70, 40), (30, 70, 900), (70, 33, 16), (3, 600, 20), (5, 9, 0)];
     // Several groups of columns and blocks of depth, and three rows over several blocks.
     for (m, n, k) in
         small.into_iter().chain([(214, 208, 1530), (100, 480, 800), (1030, 400, 18), (3, 70, 1600)])
     {
-        let (a, b, before) = (numbers(m * k, 1), numbers(n * k, 2), numbers(m * n, 3));
+        let (a, b, factor) = (numbers(m * k, 1), numbers(n * k, 2), numbers(m * n, 3));
         let a = Matrix::new(&a, m, k);
         let layouts = [Matrix::new(&b, n, k).transposed(), Matrix::new(&b, k, n)];
         for (b, f) in layouts.into_iter().flat_map(|b| Activation::ALL.map(|f| (b, f))) {
-            let (mut want, mut activated) = (vec![0.0; m * n], before.clone());
-            gemm(a, b, &mut want, n, Write::Set, Epilogue::default());
-            activation::backward_in_place(f, &before, &mut want);
-            activation::forward_in_place(f, &mut activated);
-            let (mut got, mut x) = (vec![f32::NAN; m * n], before.clone());
-            let epilogue = Epilogue { slope_of: Some((f, &mut x)), ..Epilogue::default() };
-            gemm(a, b, &mut got, n, Write::Set, epilogue);
-            assert_eq!((got, x), (want, activated), "{f:?}, {m}×{n}×{k}");
+            let product = |epilogue| {
+                let mut out = vec![f32::NAN; m * n];
+                gemm(a, b, &mut out, n, Write::Set, epilogue);
+                out
+            };
+            let sum = product(Epilogue::default());
+            let times = product(Epilogue { factor: Some(&factor), ..Epilogue::default() });
+            let want: Vec<f32> = sum.iter().zip(&factor).map(|(x, y)| x * y).collect();
+            assert_eq!(times, want, "{m}×{n}×{k}");
+
+            let (mut value, mut derivative) = (sum.clone(), vec![1.0; m * n]);
+            activation::forward_in_place(f, &mut value);
+            activation::backward_in_place(f, &sum, &mut derivative);
+            let mut activated = vec![f32::NAN; m * n];
+            let slope = product(Epilogue {
+                activation: Some(f),
+                activated: Some(&mut activated),
+                ..Epilogue::default()
+            });
+            assert_eq!((activated, slope), (value, derivative), "{f:?}, {m}×{n}×{k}");
         }
     }
 }

@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! The space is made of chunks. A request is cut from the smallest free span that fits (of two as
-//! small, the lower), and a span that comes back grows together with its free neighbours. So what
-//! one tensor leaves serves another of any other size, and a training step, which asks for the
+//! small, the lower), before others from one that was in use before, and a span that comes back
+//! grows together with its free neighbours. So what one tensor leaves serves another of any other size, and a training step, which asks for the
 //! same sizes in the same order as the one before it, gets the same addresses as long as one thread
 //! asks.
 
@@ -67,7 +67,9 @@ impl Spans {
     /// An address for `bytes`, if some chunk has one.
     pub fn take(&mut self, bytes: usize) -> Option<usize> {
         let wanted = Self::span(bytes);
-        let &(length, start) = self.by_length.range((wanted, 0)..).next()?;
+        let mut fitting = self.by_length.range((wanted, 0)..);
+        let used_before = |&&(_, start): &&(usize, usize)| start + wanted <= self.used_until(start);
+        let &(length, start) = fitting.clone().find(used_before).or_else(|| fitting.next())?;
         self.remove(start, length);
         if length > wanted {
             self.insert(start + wanted, length - wanted);
@@ -79,6 +81,11 @@ impl Spans {
             self.touched += more;
         }
         Some(start)
+    }
+
+    /// How far the chunk of this address was ever used.
+    fn used_until(&self, address: usize) -> usize {
+        self.chunks.range(..=address).next_back().map_or(0, |(_, &(_, touched))| touched)
     }
 
     /// Gives back what [`Spans::take`] gave for `bytes`.

@@ -277,7 +277,7 @@ impl Stage {
         self.general_product(x, weight, len, false)
     }
 
-    /// `f(x·Wᵀ + b)`, which also keeps what f was applied to.
+    /// `f(x·Wᵀ + b)`, which also keeps the slope of f.
     pub(super) fn activated_product(&self, x: &Value, weight: &Weight, len: usize) -> Value {
         self.general_product(x, weight, len, true)
     }
@@ -285,18 +285,18 @@ impl Stage {
     fn general_product(&self, x: &Value, weight: &Weight, len: usize, activated: bool) -> Value {
         self.read(weight);
         let out = self.value(len);
-        let before = (activated && self.recording.get()).then(|| self.value(len));
+        let slope = (activated && self.recording.get()).then(|| self.value(len));
         let saved = self.save(x);
-        let saved_before = before.as_ref().map(|before| self.save(before));
-        drop(before);
+        let saved_slope = slope.as_ref().map(|slope| self.save(slope));
+        drop(slope);
         let (dx, dout, x_len) = (x.gradient.clone(), out.gradient.clone(), x.len);
         let slots = WeightSlots::of(weight);
         self.record(move |stage| {
             let _dout = dout.take();
-            if saved_before.is_some() {
+            if saved_slope.is_some() {
                 drop(stage.widen(len));
             }
-            drop(saved_before);
+            drop(saved_slope);
             stage.write(&dx, x_len);
             stage.write(&slots.weight.0, slots.weight.1);
             drop(saved);
@@ -305,7 +305,7 @@ impl Stage {
         out
     }
 
-    /// `f(x·Uᵀ + b)·Dᵀ + c`, `len` numbers by way of `wide`, which are kept before f alone.
+    /// `f(x·Uᵀ + b)·Dᵀ + c`, `len` numbers by way of `wide`, which are kept with the slope of f.
     pub(super) fn feed_forward(
         &self,
         x: &Value,
@@ -315,21 +315,23 @@ impl Stage {
     ) -> Value {
         self.read(up);
         self.read(down);
-        let _hidden = self.value(wide);
-        let pre = self.recording.get().then(|| self.value(wide));
+        let hidden = self.value(wide);
+        let slope = self.recording.get().then(|| self.value(wide));
         let out = self.value(len);
         let saved = self.save(x);
-        let saved_pre = pre.as_ref().and_then(|pre| self.save(pre));
-        drop(pre);
+        let saved_hidden = self.save(&hidden);
+        let saved_slope = slope.as_ref().and_then(|slope| self.save(slope));
+        drop((hidden, slope));
         let (dx, dout, x_len) = (x.gradient.clone(), out.gradient.clone(), x.len);
         let (up, down) = (WeightSlots::of(up), WeightSlots::of(down));
         self.record(move |stage| {
             let dout = dout.take();
-            let hidden = if stage.half { stage.widen(wide) } else { saved_pre.clone() };
-            drop(saved_pre);
-            let _dpre = stage.value(wide);
             stage.write_weight(&down);
-            drop((hidden, dout));
+            drop(saved_hidden);
+            let slope = if stage.half { stage.widen(wide) } else { saved_slope.clone() };
+            drop(saved_slope);
+            let _dpre = stage.value(wide);
+            drop((slope, dout));
             stage.write(&dx, x_len);
             stage.write_weight(&up);
             drop(saved);

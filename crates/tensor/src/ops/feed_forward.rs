@@ -1,8 +1,8 @@
 //! `out = f(x·Uᵀ + b)·Dᵀ + c + r`: up to F, an activation, and down again, (…, C) → (…, C′), with or
 //! without biases, and perhaps added to what goes past it. U is (F, C), D is (C′, F).
 //!
-//! With `pre = x·Uᵀ + b` and `hidden = f(pre)`,
-//! 1. `dpre = (dout·D) · f′(pre)`, and `hidden = f(pre)` once more
+//! With `pre = x·Uᵀ + b`, `hidden = f(pre)` and `slope = f′(pre)`,
+//! 1. `dpre = (dout·D) · slope`
 //! 2. `dD = doutᵀ·hidden`
 //! 3. `dc = Σ dout` over the rows
 //! 4. `dx = dpre·U`
@@ -10,11 +10,11 @@
 //! 6. `db = Σ dpre` over the rows
 //! 7. `dr = dout`
 //!
-//! The same as two linear layers, in fewer bytes: `hidden` is as large as `pre` and only a
-//! function away, so `pre` alone is kept. In 1 both f and f′ are computed while a row of `dout·D`
-//! is in cache, and `hidden` takes the place of `pre`.
+//! The same as two linear layers, but `slope` is multiplied while a row of `dout·D` is in cache.
+//! Slope and value share most of their work, so both are computed on the way up.
 //!
-//! Saves handles to `U` and `D`, `x` if `U` learns, and `pre` (both in the storage of the moment).
+//! Saves handles to `U` and `D`, `x` if `U` learns, `hidden` if `D` learns, and `slope` if anything
+//! before it learns (all in the storage of the moment).
 
 use super::{activations, linear};
 use crate::gradcheck::{Case, Tolerance};
@@ -68,12 +68,13 @@ pub fn feed_forward_onto(
     let mut inputs = vec![x, up.master(), down.master()];
     inputs.extend(biases.into_iter().flatten());
     inputs.extend(residual);
-    let differentiates = is_recording() && inputs.iter().any(|input| input.wants_gradient());
+    let mut before = [x, up.master()].into_iter().chain(biases.map(|[b, _]| b));
+    let differentiates = is_recording() && before.any(Var::wants_gradient);
 
     let mut hidden = Tensor::unset(shape.with_width(wide)); // (…, F)
-    let mut pre = differentiates.then(|| Tensor::unset(hidden.shape()));
-    let (product, activated) = match &mut pre {
-        Some(pre) => (pre.data_mut(), Some(hidden.data_mut())),
+    let mut slope = differentiates.then(|| Tensor::unset(hidden.shape()));
+    let (product, activated) = match &mut slope {
+        Some(slope) => (slope.data_mut(), Some(hidden.data_mut())),
         None => (hidden.data_mut(), None),
     };
     let x_matrix = Matrix::new(x.value().data(), rows, shape.width());
@@ -82,17 +83,17 @@ pub fn feed_forward_onto(
     gemm(x_matrix, up.stored().matrix().transposed(), product, wide, Write::Set, epilogue);
 
     let mut out = Tensor::unset(shape.with_width(out_width)); // (…, C′)
-    let hidden = Matrix::new(hidden.data(), rows, wide);
+    let hidden_matrix = Matrix::new(hidden.data(), rows, wide);
     let bias = biases.map(|[_, c]| c.value().data());
     let residual_data = residual.map(|r| r.value().data());
     let epilogue = Epilogue { bias, residual: residual_data, ..Epilogue::default() };
     let down_matrix = down.stored().matrix().transposed();
-    gemm(hidden, down_matrix, out.data_mut(), out_width, Write::Set, epilogue);
+    gemm(hidden_matrix, down_matrix, out.data_mut(), out_width, Write::Set, epilogue);
 
     Var::from_op(out, &inputs, || FeedForwardBackward {
         x: up.master().wants_gradient().then(|| Saved::new(x.value())),
-        pre: pre.map(Saved::once).expect("kept when an input wants a gradient"),
-        f,
+        hidden: down.master().wants_gradient().then(|| Saved::new(&hidden)),
+        slope: slope.map(|slope| Saved::new(&slope)),
         up: up.stored().clone(),
         down: down.stored().clone(),
         has_biases: biases.is_some(),
@@ -102,8 +103,8 @@ pub fn feed_forward_onto(
 
 struct FeedForwardBackward {
     x: Option<Saved>,
-    pre: Saved,
-    f: Activation,
+    hidden: Option<Saved>,
+    slope: Option<Saved>,
     up: Saved,
     down: Saved,
     has_biases: bool,
@@ -112,26 +113,27 @@ struct FeedForwardBackward {
 
 impl Backward for FeedForwardBackward {
     fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>) {
-        let Self { x, pre, f, up, down, has_biases, has_residual } = *self;
+        let Self { x, hidden, slope, up, down, has_biases, has_residual } = *self;
         if has_residual {
             gradients.add(if has_biases { 5 } else { 3 }, dout.clone()); // 7
         }
         let (narrow, wide) = (up.shape().width(), up.shape().rows()); // C, F
         let dout_matrix = Matrix::new(dout.data(), dout.shape().rows(), dout.shape().width());
 
-        let mut hidden = pre.into_value(); // pre, until the product is done
-        let mut dpre = Tensor::unset(hidden.shape()); // (…, F)
-        let epilogue = Epilogue { slope_of: Some((f, hidden.data_mut())), ..Epilogue::default() };
-        gemm(dout_matrix, down.matrix(), dpre.data_mut(), wide, Write::Set, epilogue); // 1
-
-        gradients.write(2, |dd, write| {
-            let hidden = Matrix::new(hidden.data(), hidden.shape().rows(), wide);
-            gemm(dout_matrix.transposed(), hidden, dd, wide, write, Epilogue::default()); // 2
-        });
+        if let Some(hidden) = hidden {
+            gradients.write(2, |dd, write| {
+                let dout = dout_matrix.transposed();
+                gemm(dout, hidden.matrix(), dd, wide, write, Epilogue::default()); // 2
+            });
+        }
         if has_biases {
             gradients.write(4, |dc, write| elementwise::column_sums(dout.data(), dc, write)); // 3
         }
-        drop((hidden, dout));
+        let Some(slope) = slope.map(|slope| slope.get()) else { return };
+        let mut dpre = Tensor::unset(slope.shape()); // (…, F)
+        let epilogue = Epilogue { factor: Some(slope.data()), ..Epilogue::default() };
+        gemm(dout_matrix, down.matrix(), dpre.data_mut(), wide, Write::Set, epilogue); // 1
+        drop((slope, dout));
 
         let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), wide);
         gradients.write(0, |dx, write| {

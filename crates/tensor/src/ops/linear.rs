@@ -2,14 +2,14 @@
 //! without bias and activation, and perhaps added to what goes past it, a residual connection.
 //!
 //! With rows `n` and `preₙⱼ = Σₖ xₙₖ Wⱼₖ + bⱼ`,
-//! 1. `dpre = dout · f′(pre)`; without an activation, `dpre = dout`
+//! 1. `dpre = dout · slope`, `slope = f′(pre)`; without an activation, `dpre = dout`
 //! 2. `dxₙₖ = Σⱼ dpreₙⱼ Wⱼₖ`, that is `dx = dpre·W`
 //! 3. `dWⱼₖ = Σₙ dpreₙⱼ xₙₖ`, that is `dW = dpreᵀ·x`
 //! 4. `dbⱼ = Σₙ dpreₙⱼ`
 //! 5. `dr = dout`
 //!
-//! Saves a handle to `W`, `x` if `W` learns, and with an activation `pre` (both in the storage of
-//! the moment). `W` is stored (Cout, Cin), as in PyTorch. Bias, activation and addition are done
+//! Saves a handle to `W`, `x` if `W` learns, and with an activation `slope`, which shares most of
+//! its work with f (both in the storage of the moment). `W` is stored (Cout, Cin), as in PyTorch. Bias, activation and addition are done
 //! while a row of the product is in cache.
 
 use super::activations;
@@ -18,7 +18,7 @@ use crate::graph::{Backward, Gradients, Var, is_recording};
 use crate::half::{Saved, Weight};
 use crate::reference::Array;
 use crate::tensor::Tensor;
-use hearken_kernels::activation::{Activation, backward_in_place};
+use hearken_kernels::activation::Activation;
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken_kernels::{Write, elementwise};
 
@@ -73,9 +73,9 @@ fn forward(
     let differentiates = is_recording() && inputs.iter().any(|input| input.wants_gradient());
 
     let mut out = Tensor::unset(shape.with_width(wide)); // (…, Cout)
-    let mut pre = (f.is_some() && differentiates).then(|| Tensor::unset(out.shape()));
-    let (product, activated) = match &mut pre {
-        Some(pre) => (pre.data_mut(), Some(out.data_mut())),
+    let mut slope = (f.is_some() && differentiates).then(|| Tensor::unset(out.shape()));
+    let (product, activated) = match &mut slope {
+        Some(slope) => (slope.data_mut(), Some(out.data_mut())),
         None => (out.data_mut(), None),
     };
     gemm(
@@ -97,7 +97,7 @@ fn forward(
         weight: weight.stored().clone(),
         has_bias: bias.is_some(),
         has_residual: residual.is_some(),
-        activation: f.zip(pre.map(|pre| Saved::new(&pre))),
+        slope: slope.map(|slope| Saved::new(&slope)),
     })
 }
 
@@ -106,7 +106,7 @@ struct LinearBackward {
     weight: Saved,
     has_bias: bool,
     has_residual: bool,
-    activation: Option<(Activation, Saved)>,
+    slope: Option<Saved>,
 }
 
 impl Backward for LinearBackward {
@@ -115,8 +115,8 @@ impl Backward for LinearBackward {
             gradients.add(2 + usize::from(self.has_bias), dout.clone()); // 5
         }
         let mut dpre = dout;
-        if let Some((f, pre)) = self.activation {
-            backward_in_place(f, pre.get().data(), dpre.data_mut()); // 1
+        if let Some(slope) = self.slope {
+            elementwise::mul_assign(dpre.data_mut(), slope.get().data()); // 1
         }
         let narrow = self.weight.shape().width(); // Cin
         let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), dpre.shape().width());
