@@ -5,15 +5,19 @@
 //! head would all add to its dq; instead each has a dq of its own, and these are added up in
 //! order when all are done. How many tasks share a head depends on the shape alone. Where none
 //! do, a task does everything for its head, from packing to writing dq.
+//!
+//! Kᵀ is packed with the scale of the scores in it, which dq and dk get when they are written. Where
+//! a head is a single tile, its queries, keys and gradients are not packed but read where they lie.
 
 use super::bands::Tile;
 use super::forward::{TASKS, wave};
 use super::products::{Left, padded, product};
+use super::rows::readable_in_place;
 use super::scores::Visibility;
 use super::tiles::{
     Drop, KEYS, QUERIES, block, dots_of_rows, pack_rows, pack_transposed, soften_backward,
 };
-use super::{Attention, Gradients, RowsMut, Scores, Shape};
+use super::{Attention, Gradients, Rows, RowsMut, Scores, Shape};
 use crate::Write;
 use crate::scratch;
 use crate::threads::{self, SharedMut};
@@ -29,7 +33,7 @@ const LONG_PARTIAL: usize = 1 << 16;
 struct Layout {
     /// Tasks that share a key/value head.
     shares: usize,
-    /// q scaled and padded, (T, D padded); dout padded, (T, Dv padded); lse; δ.
+    /// q padded, (T, D padded), and dout padded, (T, Dv padded), unless they are read in place; lse; δ.
     packed: usize,
     /// dq, (T, D padded), one for each share.
     dq: usize,
@@ -55,9 +59,10 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
     } else {
         TASKS.div_ceil(2 * pairs.max(1)).clamp(1, keys.div_ceil(KEYS).max(1))
     };
+    let in_place = is_in_place(attention);
     let layout = Layout {
         shares,
-        packed: queries * (q_stride + o_stride + 2),
+        packed: queries * (2 + if in_place { 0 } else { q_stride + o_stride }),
         dq: if dqueries.is_some() { queries * q_stride } else { 0 },
         partial,
     };
@@ -76,14 +81,16 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                     let (packed, dq) = memory.split_at_mut(layout.packed);
                     prepare(attention, (out, lse, dout), (b, h + g), packed);
                     dq.fill(0.0);
-                    Head { packed, dq, partial: &mut [] }
+                    Head::new(attention, dout, (b, h + g), packed, dq, &mut [])
                 });
                 let mut heads: Vec<Head<'_>> = heads.collect();
                 share_of_keys(attention, b, h, 0, shares, &mut heads, of_keys);
                 if let Some(dqueries) = &dqueries {
                     for (g, head) in heads.iter().enumerate() {
                         // SAFETY: (b, h + g) belongs to this task alone.
-                        unsafe { dqueries.put(b, 0..queries, h + g, head.dq, q_stride) };
+                        unsafe {
+                            dqueries.put(b, 0..queries, h + g, head.dq, q_stride, attention.scale);
+                        };
                     }
                 }
             });
@@ -115,6 +122,7 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                 let (dq, partials) = (SharedMut::new(dq), SharedMut::new(partials));
                 threads::for_each(pairs.len() * shares, |task| {
                     let (pair, share) = (task % pairs.len(), task / pairs.len());
+                    let (b, h) = place(pair * group);
                     let heads = (0..group).map(|g| {
                         let i = pair * group + g;
                         let own = (i * shares + share) * layout.dq;
@@ -124,10 +132,9 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                         // SAFETY: as above.
                         let partial = unsafe { partials.range(own_partial..own_partial + partial) };
                         let packed = &packed[i * layout.packed..(i + 1) * layout.packed];
-                        Head { packed, dq, partial }
+                        Head::new(attention, dout, (b, h + g), packed, dq, partial)
                     });
                     let mut heads: Vec<Head<'_>> = heads.collect();
-                    let (b, h) = place(pair * group);
                     share_of_keys(attention, b, h, share, shares, &mut heads, of_keys);
                 });
             }
@@ -148,7 +155,28 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
     }
 }
 
-/// Fills `packed` of head (b, h): q · scale, dout, lse, δ.
+/// Is a head a single tile, whose operands products can read where they lie?
+fn is_in_place<M: Scores>(attention: &Attention<'_, M>) -> bool {
+    let Shape { queries, keys, heads, width, value_width, .. } = attention.shape;
+    let near = |rows: &Rows<'_>| readable_in_place(width, rows.strided(0, 0..0, 0).1);
+    queries <= QUERIES
+        && keys <= KEYS
+        && near(&attention.queries)
+        && near(&attention.keys)
+        && readable_in_place(value_width, heads * value_width)
+}
+
+/// dout of head (b, h), from its first row on, and the distance from row to row.
+fn dout_of<'a, M: Scores>(
+    attention: &Attention<'_, M>,
+    dout: &'a [f32],
+    (b, h): (usize, usize),
+) -> (&'a [f32], usize) {
+    let Shape { queries, heads, value_width, .. } = attention.shape;
+    (&dout[(b * queries * heads + h) * value_width..], heads * value_width)
+}
+
+/// Fills `packed` of head (b, h): q and dout, unless they are read in place, lse, δ.
 fn prepare<M: Scores>(
     attention: &Attention<'_, M>,
     (out, lse, dout): (&[f32], &[f32], &[f32]),
@@ -160,14 +188,16 @@ fn prepare<M: Scores>(
     if queries == 0 {
         return;
     }
-    let (q, packed) = packed.split_at_mut(queries * q_stride);
-    let (o, packed) = packed.split_at_mut(queries * o_stride);
-    let (own_lse, delta) = packed.split_at_mut(queries);
-    let (rows, stride) = attention.queries.strided(b, 0..queries, h);
-    pack_rows(rows, stride, width, attention.scale, q_stride, q);
-    let (start, stride) = ((b * queries * heads + h) * value_width, heads * value_width);
-    let (out, dout) = (&out[start..], &dout[start..]);
-    pack_rows(dout, stride, value_width, 1.0, o_stride, o);
+    let (numbers, operands) = packed.split_at_mut(2 * queries);
+    let (own_lse, delta) = numbers.split_at_mut(queries);
+    let (dout, stride) = dout_of(attention, dout, (b, h));
+    if !operands.is_empty() {
+        let (q, o) = operands.split_at_mut(queries * q_stride);
+        pack_rows(dout, stride, value_width, 1.0, o_stride, o);
+        let (rows, stride) = attention.queries.strided(b, 0..queries, h);
+        pack_rows(rows, stride, width, 1.0, q_stride, q);
+    }
+    let (out, _) = dout_of(attention, out, (b, h));
     dots_of_rows(out, dout, stride, value_width, delta);
     let lse = &lse[(b * heads + h) * queries..][..queries];
     for (own, &lse) in own_lse.iter_mut().zip(lse) {
@@ -207,16 +237,42 @@ fn add_shares<M: Scores>(
                 share(0)
             };
             // SAFETY: these rows of (b, h) belong to this task alone.
-            unsafe { dqueries.put(b, rows.clone(), h, all, stride) };
+            unsafe { dqueries.put(b, rows.clone(), h, all, stride, attention.scale) };
         });
     });
 }
 
-/// What a task has of one query head.
+/// What a task has of one query head. Rows of q and dout are as far apart as their strides say.
 struct Head<'a> {
-    packed: &'a [f32],
+    q: (&'a [f32], usize),
+    dout: (&'a [f32], usize),
+    lse: &'a [f32],
+    delta: &'a [f32],
     dq: &'a mut [f32],
     partial: &'a mut [f32],
+}
+
+impl<'a> Head<'a> {
+    /// Head (b, h), for which [`prepare`] has filled `packed`.
+    fn new<M: Scores>(
+        attention: &Attention<'a, M>,
+        dout: &'a [f32],
+        (b, h): (usize, usize),
+        packed: &'a [f32],
+        dq: &'a mut [f32],
+        partial: &'a mut [f32],
+    ) -> Self {
+        let Shape { queries, width, value_width, .. } = attention.shape;
+        let (numbers, operands) = packed.split_at(2 * queries);
+        let (lse, delta) = numbers.split_at(queries);
+        let (q, dout) = if is_in_place(attention) {
+            (attention.queries.strided(b, 0..queries, h), dout_of(attention, dout, (b, h)))
+        } else {
+            let (q, dout) = operands.split_at(queries * padded(width));
+            ((q, padded(width)), (dout, padded(value_width)))
+        };
+        Self { q, dout, lse, delta, dq, partial }
+    }
 }
 
 /// One task: every `shares`-th block of keys from `share` on, so that under a causal rule each
@@ -232,11 +288,12 @@ fn share_of_keys<M: Scores>(
 ) {
     let Shape { queries: all_queries, keys: all_keys, width, value_width, .. } = attention.shape;
     let kv_head = h / attention.shape.group();
+    let in_place = is_in_place(attention);
     let (q_stride, o_stride) = (padded(width), padded(value_width));
     let lens = [
         width * KEYS,
         value_width * KEYS,
-        KEYS * q_stride,
+        if in_place { 0 } else { KEYS * q_stride },
         KEYS * q_stride,
         KEYS * o_stride,
         QUERIES * KEYS,
@@ -245,24 +302,28 @@ fn share_of_keys<M: Scores>(
     scratch::with(lens.iter().sum(), |memory| {
         let (k_transposed, memory) = memory.split_at_mut(lens[0]); // (D, KEYS)
         let (v_transposed, memory) = memory.split_at_mut(lens[1]); // (Dv, KEYS)
-        let (k, memory) = memory.split_at_mut(lens[2]); // (KEYS, D padded), scaled
+        let (k_packed, memory) = memory.split_at_mut(lens[2]); // (KEYS, D padded)
         let (dk, memory) = memory.split_at_mut(lens[3]); // (KEYS, D padded)
         let (dv, memory) = memory.split_at_mut(lens[4]); // (KEYS, Dv padded)
         let (s, dp) = memory.split_at_mut(lens[5]); // (QUERIES, KEYS) each
         for j in (share..all_keys.div_ceil(KEYS)).step_by(shares) {
             let keys = block(j, KEYS, all_keys);
             let (rows, stride) = attention.keys.strided(b, keys.clone(), kv_head);
-            pack_transposed(rows, stride, keys.len(), width, k_transposed);
-            let k = &mut k[..keys.len() * q_stride];
-            pack_rows(rows, stride, width, attention.scale, q_stride, k);
+            pack_transposed(rows, stride, keys.len(), width, attention.scale, k_transposed);
+            let (k, k_stride) = if in_place {
+                (rows, stride)
+            } else {
+                let k = &mut k_packed[..keys.len() * q_stride];
+                pack_rows(rows, stride, width, 1.0, q_stride, k);
+                (&*k, q_stride)
+            };
             let (rows, stride) = attention.values.strided(b, keys.clone(), kv_head);
-            pack_transposed(rows, stride, keys.len(), value_width, v_transposed);
+            pack_transposed(rows, stride, keys.len(), value_width, 1.0, v_transposed);
             dk.fill(0.0);
             dv.fill(0.0);
             for (g, head) in heads.iter_mut().enumerate() {
-                let (q, packed) = head.packed.split_at(all_queries * q_stride);
-                let (dout, packed) = packed.split_at(all_queries * o_stride);
-                let (lse, delta) = packed.split_at(all_queries);
+                let ((q, q_step), (dout, dout_step)) = (head.q, head.dout);
+                let (lse, delta) = (head.lse, head.delta);
                 for i in 0..all_queries.div_ceil(QUERIES) {
                     let queries = block(i, QUERIES, all_queries);
                     let rule = attention.scores;
@@ -270,8 +331,8 @@ fn share_of_keys<M: Scores>(
                     if visibility == Visibility::Empty {
                         continue;
                     }
-                    let of_queries = |stride: usize| queries.start * stride..queries.end * stride;
-                    let (q, dout) = (&q[of_queries(q_stride)], &dout[of_queries(o_stride)]);
+                    let (q, dout) =
+                        (&q[queries.start * q_step..], &dout[queries.start * dout_step..]);
                     let full = visibility == Visibility::Full;
                     let tile = Tile {
                         rule,
@@ -294,13 +355,13 @@ fn share_of_keys<M: Scores>(
                             // Empty without a width.
                             let k = k_transposed.get(first..).unwrap_or(&[]);
                             let v = v_transposed.get(first..).unwrap_or(&[]);
-                            let left = Left::rows(&q[rows.start * q_stride..], q_stride);
+                            let left = Left::rows(&q[rows.start * q_step..], q_step);
                             product(count, wide, width, left, k, KEYS, s, KEYS, Write::Set);
                             if !full {
                                 let (queries, keys) = (queries.clone(), keys_seen.clone());
                                 rule.apply_tile(b, h + g, queries, keys, KEYS, s);
                             }
-                            let left = Left::rows(&dout[rows.start * o_stride..], o_stride);
+                            let left = Left::rows(&dout[rows.start * dout_step..], dout_step);
                             product(count, wide, value_width, left, v, KEYS, dp, KEYS, Write::Set);
                         }
                         let drop = Drop::new(attention, b, h + g, queries.start, keys_seen.start);
@@ -309,8 +370,8 @@ fn share_of_keys<M: Scores>(
                         if !head.dq.is_empty() && inner > 0 {
                             let dq = &mut head.dq[queries.start * q_stride..queries.end * q_stride];
                             let left = Left::rows(&dp[first..], KEYS); // (4)
-                            let k = &k[first * q_stride..];
-                            product(count, q_stride, inner, left, k, q_stride, dq, q_stride, add);
+                            let k = &k[first * k_stride..];
+                            product(count, q_stride, inner, left, k, k_stride, dq, q_stride, add);
                         }
                     }
                     if !full && !head.partial.is_empty() {
@@ -322,17 +383,17 @@ fn share_of_keys<M: Scores>(
                         let place = rows.start * KEYS + columns.start;
                         if dvalues.is_some() && inner > 0 {
                             let left = Left::transposed(&s[place..], KEYS); // (1)
-                            let dout = &dout[rows.start * o_stride..];
+                            let dout = &dout[rows.start * dout_step..];
                             let dv = &mut dv[columns.start * o_stride..columns.end * o_stride];
                             product(
-                                count, o_stride, inner, left, dout, o_stride, dv, o_stride, add,
+                                count, o_stride, inner, left, dout, dout_step, dv, o_stride, add,
                             );
                         }
                         if dkeys.is_some() && inner > 0 {
                             let left = Left::transposed(&dp[place..], KEYS); // (5)
-                            let q = &q[rows.start * q_stride..];
+                            let q = &q[rows.start * q_step..];
                             let dk = &mut dk[columns.start * q_stride..columns.end * q_stride];
-                            product(count, q_stride, inner, left, q, q_stride, dk, q_stride, add);
+                            product(count, q_stride, inner, left, q, q_step, dk, q_stride, add);
                         }
                     }
                 }
@@ -340,10 +401,10 @@ fn share_of_keys<M: Scores>(
             // SAFETY: these rows of (b, kv_head) belong to this task alone.
             unsafe {
                 if let Some(dkeys) = dkeys {
-                    dkeys.put(b, keys.clone(), kv_head, dk, q_stride);
+                    dkeys.put(b, keys.clone(), kv_head, dk, q_stride, attention.scale);
                 }
                 if let Some(dvalues) = dvalues {
-                    dvalues.put(b, keys, kv_head, dv, o_stride);
+                    dvalues.put(b, keys, kv_head, dv, o_stride, 1.0);
                 }
             }
         }

@@ -1,13 +1,17 @@
 //! Forward: out and lse.
 //!
-//! Keys and values of a key/value head are packed once, keys transposed; then every block of
-//! queries walks over the tiles of keys it sees. A task is all of that for one key/value head if
-//! there are many, or else one block of queries.
+//! Keys and values of a key/value head are packed once, keys transposed and scaled; then every block
+//! of queries walks over the tiles of keys it sees. A task is all of that for one key/value head if
+//! there are many, or else one block of queries. What only one block uses is not packed but read
+//! where it lies: queries if there is one block of keys, values if there is one of queries.
 
 use super::bands::Tile;
 use super::products::{Left, PAD, padded, product};
+use super::rows::readable_in_place;
 use super::scores::Visibility;
-use super::tiles::{Drop, KEYS, QUERIES, block, finish, pack_rows, pack_transposed, soften};
+use super::tiles::{
+    Drop, KEYS, QUERIES, block, finish, logarithms, pack_rows, pack_transposed, soften,
+};
 use super::{Attention, Scores, Shape};
 use crate::Write;
 use crate::scratch;
@@ -37,7 +41,7 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
     let group = attention.shape.group();
     let (query_blocks, key_blocks) = (queries.div_ceil(QUERIES), keys.div_ceil(KEYS));
     let value_stride = padded(value_width);
-    let packed_block = KEYS * (width + value_stride); // Kᵀ (D, KEYS), then V (KEYS, Dv padded)
+    let packed_block = packed_block(attention);
     let pairs = batch * kv_heads;
     let (out, lse) = (SharedMut::new(out), SharedMut::new(lse));
     // Kᵀ and V of one block of keys.
@@ -46,7 +50,10 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
         let keys = block(j, KEYS, keys);
         let (transposed, values) = packed.split_at_mut(width * KEYS);
         let (rows, stride) = attention.keys.strided(b, keys.clone(), h);
-        pack_transposed(rows, stride, keys.len(), width, transposed);
+        pack_transposed(rows, stride, keys.len(), width, attention.scale, transposed);
+        if values_in_place(attention) {
+            return;
+        }
         let (rows, stride) = attention.values.strided(b, keys.clone(), h);
         let (values, rest) = values.split_at_mut(keys.len() * value_stride);
         pack_rows(rows, stride, value_width, 1.0, value_stride, values);
@@ -92,6 +99,19 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
     }
 }
 
+/// Is V read where it lies? Only if each block of it is used by one block of queries.
+fn values_in_place<M: Scores>(attention: &Attention<'_, M>) -> bool {
+    let Shape { queries, value_width, .. } = attention.shape;
+    let (_, stride) = attention.values.strided(0, 0..0, 0);
+    queries <= QUERIES && attention.shape.group() == 1 && readable_in_place(value_width, stride)
+}
+
+/// Floats of a packed block of keys: Kᵀ · scale (D, KEYS), then V (KEYS, Dv padded), if packed.
+fn packed_block<M: Scores>(attention: &Attention<'_, M>) -> usize {
+    let Shape { width, value_width, .. } = attention.shape;
+    KEYS * (width + if values_in_place(attention) { 0 } else { padded(value_width) })
+}
+
 /// One block of queries of one head against all keys, packed.
 fn query_block<M: Scores>(
     attention: &Attention<'_, M>,
@@ -104,16 +124,23 @@ fn query_block<M: Scores>(
 ) {
     let Shape { queries: all_queries, keys, heads, width, value_width, .. } = attention.shape;
     let value_stride = padded(value_width);
-    let packed_block = KEYS * (width + value_stride);
-    let rows = queries.len();
-    let lens = [rows * width, rows * KEYS, rows * value_stride, rows * PAD, rows];
+    let (packed_block, in_place) = (packed_block(attention), values_in_place(attention));
+    let (rows, kv_head) = (queries.len(), h / attention.shape.group());
+    let (own, own_stride) = attention.queries.strided(b, queries.clone(), h);
+    let packs_queries = keys > KEYS;
+    let packed_queries = if packs_queries { rows * width } else { 0 };
+    let lens = [packed_queries, rows * KEYS, rows * value_stride, rows * PAD, rows];
     scratch::with(lens.iter().sum(), |memory| {
-        let (q, memory) = memory.split_at_mut(lens[0]); // (rows, D), scaled
+        let (q, memory) = memory.split_at_mut(lens[0]); // (rows, D), if packed
         let (s, memory) = memory.split_at_mut(lens[1]); // (rows, KEYS)
         let (o, memory) = memory.split_at_mut(lens[2]); // (rows, Dv padded)
         let (sums, largest) = memory.split_at_mut(lens[3]);
-        let (q_rows, stride) = attention.queries.strided(b, queries.clone(), h);
-        pack_rows(q_rows, stride, width, attention.scale, width, q);
+        let (q, q_stride) = if packs_queries {
+            pack_rows(own, own_stride, width, 1.0, width, q);
+            (&*q, width)
+        } else {
+            (own, own_stride)
+        };
         o.fill(0.0);
         sums.fill(0.0);
         largest.fill(f32::NEG_INFINITY);
@@ -124,6 +151,11 @@ fn query_block<M: Scores>(
                 continue;
             }
             let (k, v) = packed[j * packed_block..(j + 1) * packed_block].split_at(width * KEYS);
+            let (v, v_stride) = if in_place {
+                attention.values.strided(b, keys.clone(), kv_head)
+            } else {
+                (v, value_stride)
+            };
             let full = visibility == Visibility::Full;
             let (rule, queries) = (attention.scores, queries.clone());
             let tile = Tile { rule, batch: b, head: h, queries, keys, full };
@@ -133,7 +165,8 @@ fn query_block<M: Scores>(
                 }
                 let (count, inner) = (rows.len(), columns.len());
                 let s = &mut s[..count * KEYS];
-                let left = Left::rows(&q[rows.start * width..], width);
+                // Empty without a width.
+                let left = Left::rows(q.get(rows.start * q_stride..).unwrap_or(&[]), q_stride);
                 let k = k.get(columns.start..).unwrap_or(&[]); // empty without a width
                 product(count, padded(inner), width, left, k, KEYS, s, KEYS, Write::Set);
                 let (queries, keys) = tile.place(&rows, &columns);
@@ -146,30 +179,20 @@ fn query_block<M: Scores>(
                 let stride = value_stride;
                 let o = &mut o[rows.start * stride..rows.end * stride];
                 soften(inner, s, largest, sums, o, stride, drop);
-                let v = &v[columns.start * stride..];
-                product(
-                    count,
-                    stride,
-                    inner,
-                    Left::rows(s, KEYS),
-                    v,
-                    stride,
-                    o,
-                    stride,
-                    Write::Add,
-                );
+                let (v, weights) = (&v[columns.start * v_stride..], Left::rows(s, KEYS));
+                product(count, stride, inner, weights, v, v_stride, o, stride, Write::Add);
             }
         }
+        let first = (b * heads + h) * all_queries;
+        // SAFETY: each (b, i, h) belongs to one task.
+        let lse = unsafe { lse.range(first + queries.start..first + queries.end) };
         for (r, i) in queries.enumerate() {
             let start = ((b * all_queries + i) * heads + h) * value_width;
-            // SAFETY: each (b, i, h) belongs to one task, and to one round of this loop.
+            // SAFETY: as above, and to one round of this loop.
             let out = unsafe { out.range(start..start + value_width) };
             let values = &o[r * value_stride..];
-            let sums = &sums[r * PAD..(r + 1) * PAD];
-            let start = (b * heads + h) * all_queries + i;
-            // SAFETY: as above.
-            let lse = unsafe { lse.range(start..start + 1) };
-            lse[0] = finish(largest[r], sums, values, out);
+            lse[r] = finish(&sums[r * PAD..(r + 1) * PAD], values, out);
         }
+        logarithms(largest, lse);
     });
 }

@@ -70,7 +70,7 @@ impl<M: Scores> Attention<'_, M> {
                 let keys = block(j, KEYS, all_keys);
                 let kv_head = h / self.shape.group();
                 let (rows, stride) = self.keys.strided(b, keys.clone(), kv_head);
-                pack_transposed(rows, stride, keys.len(), width, k);
+                pack_transposed(rows, stride, keys.len(), width, 1.0, k);
                 for i in 0..all_queries.div_ceil(QUERIES) {
                     let queries = block(i, QUERIES, all_queries);
                     let visibility = self.scores.tile(b, h, queries.clone(), keys.clone());

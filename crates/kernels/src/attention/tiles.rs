@@ -7,7 +7,7 @@ use super::scores::Position;
 use super::{Attention, Scores, Shape};
 use crate::gemm::micro::prefetch;
 use crate::gemm::transpose::Transpose;
-use crate::math::exp;
+use crate::math::{exp, ln};
 use crate::random::{Dropout, Stream};
 use crate::simd::{Simd, Span};
 use crate::{dispatch, each_span};
@@ -114,13 +114,14 @@ fn backward_rows_on<S: Simd, M: Scores>(
 }
 
 dispatch! {
-    /// Copies row `r` of `count` rows of `width`, `stride` apart, to column `r` of `out`
-    /// (width × KEYS); columns beyond are zero.
+    /// Copies row `r` of `count` rows of `width`, `stride` apart, times `factor`, to column `r` of
+    /// `out` (width × KEYS); columns beyond are zero.
     pub(super) fn pack_transposed(
         rows: &[f32],
         stride: usize,
         count: usize,
         width: usize,
+        factor: f32,
         out: &mut [f32],
     ) => pack_transposed_on
 
@@ -148,9 +149,11 @@ dispatch! {
         drop: Option<Drop>,
     ) => soften_on
 
-    /// out = values / Σ sums, zeros if the sum is 0; gives lse.
-    pub(super) fn finish(largest: f32, sums: &[f32], values: &[f32], out: &mut [f32]) -> f32
-        => finish_on
+    /// out = values / Σ sums, zeros if the sum is 0; gives the sum.
+    pub(super) fn finish(sums: &[f32], values: &[f32], out: &mut [f32]) -> f32 => finish_on
+
+    /// lse = ln Σ e^score of each row, of which it has the sum of e^(score − largest).
+    pub(super) fn logarithms(largest: &[f32], lse: &mut [f32]) => logarithms_on
 
     /// Backward's step on some `columns` of a tile with `keys` true ones, terms (2) and (3):
     /// scores become p̃ and dweights (do·v) become ds. Other columns become zero in both.
@@ -190,9 +193,11 @@ fn pack_transposed_on<S: Transpose>(
     stride: usize,
     count: usize,
     width: usize,
+    factor: f32,
     out: &mut [f32],
 ) {
     assert!(count <= KEYS && out.len() == width * KEYS);
+    let factors = s.splat(factor);
     assert!(count * width == 0 || rows.len() >= (count - 1) * stride + width);
     // Square blocks in registers, the rest one by one.
     let (squares, columns) = (count - count % S::LANES, width - width % S::LANES);
@@ -205,14 +210,15 @@ fn pack_transposed_on<S: Transpose>(
             // row ends inside of `rows` by the assertion above.
             let block = unsafe { s.load_transposed(rows.as_ptr().add(r * stride + c), stride) };
             for (n, &column) in block[..S::LANES].iter().enumerate() {
-                s.write(out, Span { start: (c + n) * KEYS + r, count: S::LANES }, column);
+                let at = Span { start: (c + n) * KEYS + r, count: S::LANES };
+                s.write(out, at, s.mul(column, factors));
             }
         }
     }
     for c in 0..width {
         let first = if c < columns { squares } else { 0 };
         for r in first..count {
-            out[c * KEYS + r] = rows[r * stride + c];
+            out[c * KEYS + r] = rows[r * stride + c] * factor;
         }
         out[c * KEYS + count..(c + 1) * KEYS].fill(0.0);
     }
@@ -328,17 +334,28 @@ fn soften_on<S: Simd>(
 }
 
 #[inline(always)]
-fn finish_on<S: Simd>(s: S, largest: f32, sums: &[f32], values: &[f32], out: &mut [f32]) -> f32 {
+fn finish_on<S: Simd>(s: S, sums: &[f32], values: &[f32], out: &mut [f32]) -> f32 {
     let sum = s.sum(s.read(sums, Span { start: 0, count: S::LANES }));
     if sum == 0.0 {
         out.fill(0.0);
-        return f32::NEG_INFINITY;
+        return 0.0;
     }
     let factor = s.splat(1.0 / sum);
     each_span!(S, out.len(), |at| {
         s.write(out, at, s.mul(s.read(values, at), factor));
     });
-    finite_or_zero(largest) + sum.ln()
+    sum
+}
+
+#[inline(always)]
+fn logarithms_on<S: Simd>(s: S, largest: &[f32], lse: &mut [f32]) {
+    each_span!(S, largest.len(), |at| {
+        let high = s.read(largest, at);
+        // Nothing seen: 0 + ln 0 = −∞.
+        let seen = s.less(s.splat(f32::NEG_INFINITY), high);
+        let sum = ln(s, s.read(lse, at));
+        s.write(lse, at, s.add(s.select(seen, high, s.zero()), sum));
+    });
 }
 
 #[inline(always)]
