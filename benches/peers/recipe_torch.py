@@ -9,10 +9,11 @@ held back. PyTorch does what nanoGPT does: windows drawn at random from a mapped
 decay for matrices, clipping, a cosine from 1e-3 to 1e-4 after 100 steps of warm-up, a line with the
 loss after every step, and every 250 steps, the first and the last among them, the loss on 20 batches
 of each part and a checkpoint if it is the best. It runs twice: as nanoGPT has it, and tuned, with the
-fused AdamW and with glibc's malloc told to keep memory. Both are timed from the start of the program,
-as who waits for it would, and from the first step; PyTorch to its last step, Hearken to the end of the
-program. While one runs, the others are stopped, which is not counted. Both are measured on the whole
-held-back tenth, in windows of 64 side by side; PyTorch does that after its time is taken.
+fused AdamW and with glibc's malloc told to keep memory. Hearken is timed from the start of the
+program to its end. PyTorch is timed to its last step, from the start of the program, as who waits for
+it would, and from the first step. While one runs, the others are stopped, which is not counted. Both
+are measured on the whole held-back tenth, in windows of 64 side by side; PyTorch after its time is
+taken.
 """
 import argparse
 import json
@@ -107,7 +108,7 @@ def result_of_torch(program):
 
 
 def result_of_hearken(program, run):
-    """Seconds, those since the first step, the last loss, and when it was first at most 1.898."""
+    """Seconds, the last loss, and when the loss was first at most 1.898."""
     with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
         rows = [row for row in map(json.loads, file) if row.get("val_loss") is not None]
     # `elapsed_seconds` counts from the first step on; the last row was written near the end.
@@ -115,7 +116,6 @@ def result_of_hearken(program, run):
     reached = [row["elapsed_seconds"] for row in rows if row["val_loss"] <= 1.898]
     return {
         "seconds": program.running(),
-        "training": program.running() - program.running(begins),
         "loss": rows[-1]["val_loss"],
         "reached": program.running(begins + reached[0]) if reached else None,
     }
@@ -153,11 +153,14 @@ def main():
                 print(f"seed {seed}: {name} {json.dumps(result)}", flush=True)
     mean = lambda name, key: sum(run[key] for run in runs[name]) / len(args.seeds)
     for name in runs:
-        print(f"{name}: loss {mean(name, 'loss'):.4f}")
-        for key, what in {"seconds": "in all", "training": "from the first step on"}.items():
-            seconds = mean(name, key)
-            ratios = [f"× {mean(peer, key) / seconds:.2f} ({peer})" for peer in torch]
-            print(f"  {seconds:.1f} s {what}, {', '.join(ratios)}")
+        seconds = mean(name, "seconds")
+        print(f"{name}: loss {mean(name, 'loss'):.4f} after {seconds:.1f} s")
+        if name in torch:
+            print(f"  {mean(name, 'training'):.1f} s of it from the first step on")
+            continue
+        for peer in torch:
+            ratios = [mean(peer, key) / seconds for key in ("seconds", "training")]
+            print(f"  × {ratios[0]:.2f} ({peer}), × {ratios[1]:.2f} (from its first step on)")
 
 
 if __name__ == "__main__":

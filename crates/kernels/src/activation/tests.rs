@@ -95,6 +95,35 @@ fn backward_matches_reference_and_accumulates() {
     });
 }
 
+/// Training takes value and slope together, everything else takes one of them.
+#[test]
+fn value_and_slope_together_have_the_bits_of_each() {
+    let far = [16.0, 17.5, 40.0, 100.0, 200.0, 1e30, f32::INFINITY];
+    on_every_isa(|isa| {
+        for activation in Activation::ALL {
+            for len in LENGTHS {
+                let mut x = samples(len, 12.0, 1);
+                x.extend(far.iter().flat_map(|&x| [x, -x]).chain([0.0, -0.0, f32::NAN]));
+                let (mut value, mut derivative) = (x.clone(), vec![1.0; x.len()]);
+                forward_in_place(activation, &mut value);
+                backward_in_place(activation, &x, &mut derivative);
+                let (mut slope, mut out) = (x.clone(), vec![0.5; x.len()]);
+                forward_and_slope_chunk(activation, &mut slope, &mut out);
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+                let numbers = |x: &[f32]| x.iter().map(|x| x.is_nan()).collect::<Vec<bool>>();
+                assert_eq!(numbers(&out), numbers(&value), "{activation:?} on {isa:?}");
+                assert_eq!(numbers(&slope), numbers(&derivative), "{activation:?} on {isa:?}");
+                for i in (0..x.len()).filter(|&i| !value[i].is_nan()) {
+                    assert_eq!(bits(&out[i..=i]), bits(&value[i..=i]), "{activation:?}({})", x[i]);
+                }
+                for i in (0..x.len()).filter(|&i| !derivative[i].is_nan()) {
+                    assert_eq!(slope[i], derivative[i], "{activation:?}′({})", x[i]);
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn gated_products_match_reference_and_accumulate() {
     on_every_isa(|isa| {

@@ -6,8 +6,8 @@
 //! order when all are done. How many tasks share a head depends on the shape alone. Where none
 //! do, a task does everything for its head, from packing to writing dq.
 //!
-//! Kᵀ is packed with the scale of the scores in it, which dq and dk get when they are written. Where
-//! a head is a single tile, its queries, keys and gradients are not packed but read where they lie.
+//! Kᵀ is packed with the scale of the scores in it, which dq and dk get when they are written.
+//! Where a head is a single tile, q, k and dout are not packed but read where they lie.
 
 use super::bands::Tile;
 use super::forward::{TASKS, wave};
@@ -17,7 +17,7 @@ use super::scores::Visibility;
 use super::tiles::{
     Drop, KEYS, QUERIES, block, dots_of_rows, pack_rows, pack_transposed, soften_backward,
 };
-use super::{Attention, Gradients, Rows, RowsMut, Scores, Shape};
+use super::{Attention, Gradients, RowsMut, Scores, Shape};
 use crate::Write;
 use crate::scratch;
 use crate::threads::{self, SharedMut};
@@ -33,7 +33,9 @@ const LONG_PARTIAL: usize = 1 << 16;
 struct Layout {
     /// Tasks that share a key/value head.
     shares: usize,
-    /// q padded, (T, D padded), and dout padded, (T, Dv padded), unless they are read in place; lse; δ.
+    /// Is a head a single tile, whose q, k and dout products can read where they lie?
+    in_place: bool,
+    /// lse; δ; unless in place, q padded, (T, D padded), and dout padded, (T, Dv padded).
     packed: usize,
     /// dq, (T, D padded), one for each share.
     dq: usize,
@@ -48,7 +50,7 @@ impl Layout {
 }
 
 pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradients<'_>) {
-    let Shape { batch, queries, keys, kv_heads, width, value_width, .. } = attention.shape;
+    let Shape { batch, queries, keys, heads, kv_heads, width, value_width } = attention.shape;
     let Gradients { out, lse, dout, dqueries, dkeys, dvalues, mut dscores } = gradients;
     let group = attention.shape.group();
     let pairs = batch * kv_heads;
@@ -59,9 +61,14 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
     } else {
         TASKS.div_ceil(2 * pairs.max(1)).clamp(1, keys.div_ceil(KEYS).max(1))
     };
-    let in_place = is_in_place(attention);
+    let in_place = (1..=QUERIES).contains(&queries)
+        && keys <= KEYS
+        && readable_in_place(width, attention.queries.row_stride())
+        && readable_in_place(width, attention.keys.row_stride())
+        && readable_in_place(value_width, heads * value_width);
     let layout = Layout {
         shares,
+        in_place,
         packed: queries * (2 + if in_place { 0 } else { q_stride + o_stride }),
         dq: if dqueries.is_some() { queries * q_stride } else { 0 },
         partial,
@@ -79,12 +86,12 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                 let memory = memory.chunks_exact_mut(layout.head().max(1)).enumerate();
                 let heads = memory.map(|(g, memory)| {
                     let (packed, dq) = memory.split_at_mut(layout.packed);
-                    prepare(attention, (out, lse, dout), (b, h + g), packed);
+                    prepare(attention, &layout, (out, lse, dout), (b, h + g), packed);
                     dq.fill(0.0);
-                    Head::new(attention, dout, (b, h + g), packed, dq, &mut [])
+                    Head::new(attention, &layout, dout, (b, h + g), packed, dq, &mut [])
                 });
                 let mut heads: Vec<Head<'_>> = heads.collect();
-                share_of_keys(attention, b, h, 0, shares, &mut heads, of_keys);
+                share_of_keys(attention, &layout, b, h, 0, &mut heads, of_keys);
                 if let Some(dqueries) = &dqueries {
                     for (g, head) in heads.iter().enumerate() {
                         // SAFETY: (b, h + g) belongs to this task alone.
@@ -111,7 +118,7 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
             let (dq, partials) = memory.split_at_mut(wave_heads * shares * layout.dq);
             let parts = [(&mut *packed, layout.packed)];
             threads::for_row_chunks(wave_heads, 1, parts, |i, [packed]| {
-                prepare(attention, (out, lse, dout), place(i.start), packed);
+                prepare(attention, &layout, (out, lse, dout), place(i.start), packed);
             });
             let parts = [(&mut *dq, layout.dq), (&mut *partials, partial)];
             threads::for_row_chunks(wave_heads * shares, 1, parts, |_, [dq, partials]| {
@@ -132,10 +139,10 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                         // SAFETY: as above.
                         let partial = unsafe { partials.range(own_partial..own_partial + partial) };
                         let packed = &packed[i * layout.packed..(i + 1) * layout.packed];
-                        Head::new(attention, dout, (b, h + g), packed, dq, partial)
+                        Head::new(attention, &layout, dout, (b, h + g), packed, dq, partial)
                     });
                     let mut heads: Vec<Head<'_>> = heads.collect();
-                    share_of_keys(attention, b, h, share, shares, &mut heads, of_keys);
+                    share_of_keys(attention, &layout, b, h, share, &mut heads, of_keys);
                 });
             }
             if let Some(dqueries) = &dqueries {
@@ -155,17 +162,6 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
     }
 }
 
-/// Is a head a single tile, whose operands products can read where they lie?
-fn is_in_place<M: Scores>(attention: &Attention<'_, M>) -> bool {
-    let Shape { queries, keys, heads, width, value_width, .. } = attention.shape;
-    let near = |rows: &Rows<'_>| readable_in_place(width, rows.strided(0, 0..0, 0).1);
-    queries <= QUERIES
-        && keys <= KEYS
-        && near(&attention.queries)
-        && near(&attention.keys)
-        && readable_in_place(value_width, heads * value_width)
-}
-
 /// dout of head (b, h), from its first row on, and the distance from row to row.
 fn dout_of<'a, M: Scores>(
     attention: &Attention<'_, M>,
@@ -179,6 +175,7 @@ fn dout_of<'a, M: Scores>(
 /// Fills `packed` of head (b, h): q and dout, unless they are read in place, lse, δ.
 fn prepare<M: Scores>(
     attention: &Attention<'_, M>,
+    layout: &Layout,
     (out, lse, dout): (&[f32], &[f32], &[f32]),
     (b, h): (usize, usize),
     packed: &mut [f32],
@@ -191,7 +188,7 @@ fn prepare<M: Scores>(
     let (numbers, operands) = packed.split_at_mut(2 * queries);
     let (own_lse, delta) = numbers.split_at_mut(queries);
     let (dout, stride) = dout_of(attention, dout, (b, h));
-    if !operands.is_empty() {
+    if !layout.in_place {
         let (q, o) = operands.split_at_mut(queries * q_stride);
         pack_rows(dout, stride, value_width, 1.0, o_stride, o);
         let (rows, stride) = attention.queries.strided(b, 0..queries, h);
@@ -256,6 +253,7 @@ impl<'a> Head<'a> {
     /// Head (b, h), for which [`prepare`] has filled `packed`.
     fn new<M: Scores>(
         attention: &Attention<'a, M>,
+        layout: &Layout,
         dout: &'a [f32],
         (b, h): (usize, usize),
         packed: &'a [f32],
@@ -265,7 +263,7 @@ impl<'a> Head<'a> {
         let Shape { queries, width, value_width, .. } = attention.shape;
         let (numbers, operands) = packed.split_at(2 * queries);
         let (lse, delta) = numbers.split_at(queries);
-        let (q, dout) = if is_in_place(attention) {
+        let (q, dout) = if layout.in_place {
             (attention.queries.strided(b, 0..queries, h), dout_of(attention, dout, (b, h)))
         } else {
             let (q, dout) = operands.split_at(queries * padded(width));
@@ -279,16 +277,16 @@ impl<'a> Head<'a> {
 /// task has long and short ones. `heads` are those that share the keys, from number `h` on.
 fn share_of_keys<M: Scores>(
     attention: &Attention<'_, M>,
+    layout: &Layout,
     b: usize,
     h: usize,
     share: usize,
-    shares: usize,
     heads: &mut [Head<'_>],
     (dkeys, dvalues): (Option<&RowsMut<'_>>, Option<&RowsMut<'_>>),
 ) {
     let Shape { queries: all_queries, keys: all_keys, width, value_width, .. } = attention.shape;
     let kv_head = h / attention.shape.group();
-    let in_place = is_in_place(attention);
+    let Layout { shares, in_place, .. } = *layout;
     let (q_stride, o_stride) = (padded(width), padded(value_width));
     let lens = [
         width * KEYS,

@@ -1,9 +1,9 @@
 //! Forward: out and lse.
 //!
-//! Keys and values of a key/value head are packed once, keys transposed and scaled; then every block
-//! of queries walks over the tiles of keys it sees. A task is all of that for one key/value head if
-//! there are many, or else one block of queries. What only one block uses is not packed but read
-//! where it lies: queries if there is one block of keys, values if there is one of queries.
+//! Keys and values of a key/value head are packed once, keys transposed and scaled; then every
+//! block of queries walks over the tiles of keys it sees. A task is all of that for one key/value
+//! head if there are many, or else one block of queries. What only one block uses is not packed but
+//! read where it lies: queries if there is one block of keys, values if there is one of queries.
 
 use super::bands::Tile;
 use super::products::{Left, PAD, padded, product};
@@ -41,7 +41,8 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
     let group = attention.shape.group();
     let (query_blocks, key_blocks) = (queries.div_ceil(QUERIES), keys.div_ceil(KEYS));
     let value_stride = padded(value_width);
-    let packed_block = packed_block(attention);
+    let layout = Layout::new(attention);
+    let packed_block = layout.packed_block;
     let pairs = batch * kv_heads;
     let (out, lse) = (SharedMut::new(out), SharedMut::new(lse));
     // Kᵀ and V of one block of keys.
@@ -51,7 +52,7 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
         let (transposed, values) = packed.split_at_mut(width * KEYS);
         let (rows, stride) = attention.keys.strided(b, keys.clone(), h);
         pack_transposed(rows, stride, keys.len(), width, attention.scale, transposed);
-        if values_in_place(attention) {
+        if layout.values_in_place {
             return;
         }
         let (rows, stride) = attention.values.strided(b, keys.clone(), h);
@@ -62,7 +63,7 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
     // Query head `g` of those that share the pair, block `i` of its queries.
     let attend = |pair: usize, g: usize, i: usize, packed: &[f32]| {
         let (b, h) = (pair / kv_heads, pair % kv_heads * group + g);
-        query_block(attention, b, h, block(i, QUERIES, queries), packed, &out, &lse);
+        query_block(attention, &layout, b, h, block(i, QUERIES, queries), packed, &out, &lse);
     };
     if pairs >= PAIRS_PER_THREAD * threads::count() {
         threads::for_each(pairs, |pair| {
@@ -99,22 +100,29 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
     }
 }
 
-/// Is V read where it lies? Only if each block of it is used by one block of queries.
-fn values_in_place<M: Scores>(attention: &Attention<'_, M>) -> bool {
-    let Shape { queries, value_width, .. } = attention.shape;
-    let (_, stride) = attention.values.strided(0, 0..0, 0);
-    queries <= QUERIES && attention.shape.group() == 1 && readable_in_place(value_width, stride)
+/// What is packed of keys and values.
+struct Layout {
+    /// Is V read where it lies? Only if each block of it is used by one block of queries.
+    values_in_place: bool,
+    /// Floats of a block of keys: Kᵀ · scale (D, KEYS), then V (KEYS, Dv padded), if packed.
+    packed_block: usize,
 }
 
-/// Floats of a packed block of keys: Kᵀ · scale (D, KEYS), then V (KEYS, Dv padded), if packed.
-fn packed_block<M: Scores>(attention: &Attention<'_, M>) -> usize {
-    let Shape { width, value_width, .. } = attention.shape;
-    KEYS * (width + if values_in_place(attention) { 0 } else { padded(value_width) })
+impl Layout {
+    fn new<M: Scores>(attention: &Attention<'_, M>) -> Self {
+        let Shape { queries, width, value_width, .. } = attention.shape;
+        let values_in_place = queries <= QUERIES
+            && attention.shape.group() == 1
+            && readable_in_place(value_width, attention.values.row_stride());
+        let values = if values_in_place { 0 } else { padded(value_width) };
+        Self { values_in_place, packed_block: KEYS * (width + values) }
+    }
 }
 
 /// One block of queries of one head against all keys, packed.
 fn query_block<M: Scores>(
     attention: &Attention<'_, M>,
+    layout: &Layout,
     b: usize,
     h: usize,
     queries: Range<usize>,
@@ -124,7 +132,7 @@ fn query_block<M: Scores>(
 ) {
     let Shape { queries: all_queries, keys, heads, width, value_width, .. } = attention.shape;
     let value_stride = padded(value_width);
-    let (packed_block, in_place) = (packed_block(attention), values_in_place(attention));
+    let packed_block = layout.packed_block;
     let (rows, kv_head) = (queries.len(), h / attention.shape.group());
     let (own, own_stride) = attention.queries.strided(b, queries.clone(), h);
     let packs_queries = keys > KEYS;
@@ -151,7 +159,7 @@ fn query_block<M: Scores>(
                 continue;
             }
             let (k, v) = packed[j * packed_block..(j + 1) * packed_block].split_at(width * KEYS);
-            let (v, v_stride) = if in_place {
+            let (v, v_stride) = if layout.values_in_place {
                 attention.values.strided(b, keys.clone(), kv_head)
             } else {
                 (v, value_stride)

@@ -56,31 +56,29 @@ impl<M: Scores> Attention<'_, M> {
         });
     }
 
-    /// Σᵢⱼ pᵢⱼ (lseᵢ − sᵢⱼ), tile by tile.
+    /// Σᵢⱼ pᵢⱼ (lseᵢ − sᵢⱼ), tile by tile. Scores have the bits of forward's tiles, so that a key
+    /// that has all the weight adds exactly 0.
     fn entropy_of_head(&self, b: usize, h: usize, lse: &[f32]) -> f64 {
         let Shape { queries: all_queries, keys: all_keys, width, .. } = self.shape;
         let mut sum = 0.0;
-        let lens = [all_queries * width, width * KEYS];
-        scratch::with(lens[0] + lens[1] + QUERIES * KEYS, |memory| {
-            let (q, memory) = memory.split_at_mut(lens[0]); // (T, D), scaled
-            let (k, s) = memory.split_at_mut(lens[1]); // (D, KEYS) and (QUERIES, KEYS)
-            let (rows, stride) = self.queries.strided(b, 0..all_queries, h);
-            pack_rows(rows, stride, width, self.scale, width, q);
+        let (q, q_stride) = self.queries.strided(b, 0..all_queries, h);
+        scratch::with(width * KEYS + QUERIES * KEYS, |memory| {
+            let (k, s) = memory.split_at_mut(width * KEYS); // Kᵀ · scale, and (QUERIES, KEYS)
             for j in 0..all_keys.div_ceil(KEYS) {
                 let keys = block(j, KEYS, all_keys);
                 let kv_head = h / self.shape.group();
                 let (rows, stride) = self.keys.strided(b, keys.clone(), kv_head);
-                pack_transposed(rows, stride, keys.len(), width, 1.0, k);
+                pack_transposed(rows, stride, keys.len(), width, self.scale, k);
                 for i in 0..all_queries.div_ceil(QUERIES) {
                     let queries = block(i, QUERIES, all_queries);
                     let visibility = self.scores.tile(b, h, queries.clone(), keys.clone());
                     if visibility == Visibility::Empty {
                         continue;
                     }
-                    let q = &q[queries.start * width..queries.end * width];
+                    let q = q.get(queries.start * q_stride..).unwrap_or(&[]); // without a width
                     let (rows, columns) = (queries.len(), padded(keys.len()));
                     let s = &mut s[..rows * KEYS];
-                    let left = Left::rows(q, width);
+                    let left = Left::rows(q, q_stride);
                     product(rows, columns, width, left, k, KEYS, s, KEYS, Write::Set);
                     if visibility == Visibility::Partial {
                         self.scores.apply_tile(b, h, queries.clone(), keys.clone(), KEYS, s);

@@ -133,6 +133,11 @@ impl<'a> Rows<'a> {
         (&self.data[start..end], row_stride)
     }
 
+    /// Floats from a row to the next.
+    pub(super) fn row_stride(&self) -> usize {
+        self.places.row_stride
+    }
+
     /// One head of one row.
     #[inline]
     pub(super) fn head(&self, batch: usize, row: usize, head: usize) -> &'a [f32] {
@@ -141,11 +146,15 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Rows so many floats apart, 16 cache lines, begin in four of the 64 sets of a first-level cache:
+/// 64 rows are 16 to a set, and push each other out. At most half as far apart, or at other
+/// distances, there are no more than 8 to a set.
+const CROWDED: usize = 256;
+
 /// Can products read the rows of a block where they lie, `stride` floats apart? They need whole
-/// cache lines, and rows that do not push each other out of a first-level cache of 64 sets: up to
-/// 128 lines of 64 rows in sixteen sets.
+/// cache lines, and rows that stay in cache together.
 pub(super) fn readable_in_place(width: usize, stride: usize) -> bool {
-    width > 0 && width.is_multiple_of(PAD) && !stride.is_multiple_of(256)
+    width > 0 && width.is_multiple_of(PAD) && !stride.is_multiple_of(CROWDED)
 }
 
 /// Heads to write, or to add to. Parts of one packed tensor are written at the same time: their

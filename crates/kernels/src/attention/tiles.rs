@@ -197,8 +197,8 @@ fn pack_transposed_on<S: Transpose>(
     out: &mut [f32],
 ) {
     assert!(count <= KEYS && out.len() == width * KEYS);
-    let factors = s.splat(factor);
     assert!(count * width == 0 || rows.len() >= (count - 1) * stride + width);
+    let factors = s.splat(factor);
     // Square blocks in registers, the rest one by one.
     let (squares, columns) = (count - count % S::LANES, width - width % S::LANES);
     for r in (0..squares).step_by(S::LANES) {
@@ -349,6 +349,7 @@ fn finish_on<S: Simd>(s: S, sums: &[f32], values: &[f32], out: &mut [f32]) -> f3
 
 #[inline(always)]
 fn logarithms_on<S: Simd>(s: S, largest: &[f32], lse: &mut [f32]) {
+    assert_eq!(largest.len(), lse.len());
     each_span!(S, largest.len(), |at| {
         let high = s.read(largest, at);
         // Nothing seen: 0 + ln 0 = −∞.

@@ -8,7 +8,7 @@
 //! | `transpose` | blocks transposed in registers                                              |
 //! | `blocked`   | cuts M, N and K for the caches and the threads                              |
 //! | `few`       | one to three rows times a weight matrix: generation                         |
-//! | `epilogue`  | bias, activation and residual on rows just finished                         |
+//! | `epilogue`  | bias, activation, factor and residual on rows just finished                         |
 //!
 //! An element is summed in an order that depends on K alone: blocks of at most 768 steps,
 //! each a chain of multiply-adds, added up one after the other. |error| ≤ (K + 2)·ε·Σ|a||b|.

@@ -2,10 +2,11 @@
 //! memory.
 //!
 //! The space is made of chunks. A request is cut from the smallest free span that fits (of two as
-//! small, the lower), before others from one that was in use before, and a span that comes back
-//! grows together with its free neighbours. So what one tensor leaves serves another of any other size, and a training step, which asks for the
-//! same sizes in the same order as the one before it, gets the same addresses as long as one thread
-//! asks.
+//! small, the lower): from one that was in use before, if there is one, else from a fresh one. A
+//! span that comes back grows together with its free neighbours. So what one tensor leaves serves
+//! another of any other size. A training step asks for the same sizes in the same order as the one
+//! before it; once a step has touched nothing new, the next gets the same addresses, as long as one
+//! thread asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -64,7 +65,8 @@ impl Spans {
         self.insert(chunk.start, chunk.len());
     }
 
-    /// An address for `bytes`, if some chunk has one.
+    /// An address for `bytes`, if some chunk has one. Memory that was in use before is preferred to
+    /// what would be touched for the first time.
     pub fn take(&mut self, bytes: usize) -> Option<usize> {
         let wanted = Self::span(bytes);
         let mut fitting = self.by_length.range((wanted, 0)..);
@@ -204,6 +206,18 @@ mod tests {
         let touched = spans.touched();
         assert_eq!(spans.take(4_900), Some(places[0]));
         assert_eq!(spans.touched(), touched, "what was used before is used first");
+    }
+
+    #[test]
+    fn memory_from_before_comes_first_although_a_fresh_span_fits_better() {
+        let mut spans = with_chunks(&[0..50_000, 100_000..120_000]);
+        let large = spans.take(40_000).unwrap(); // only the first chunk has as much
+        spans.give(large, 40_000);
+        let touched = spans.touched();
+        assert_eq!(spans.take(15_000), Some(large)); // the whole second chunk is smaller
+        assert_eq!(spans.touched(), touched);
+        assert_eq!(spans.take(30_000), Some(large + Spans::span(15_000))); // beyond its end
+        assert!(spans.touched() > touched);
     }
 
     #[test]

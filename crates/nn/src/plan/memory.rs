@@ -100,9 +100,10 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
     }
 }
 
-/// What kernels keep for themselves (`hearken_kernels::scratch`), for each part at a time. The backward of attention packs
-/// q and dout, sums dq, and keeps two numbers, for each row of as many heads as fit 32 MiB; a
-/// product packs one of its operands, up to 4 MiB of it.
+/// The most that kernels keep for themselves (`hearken_kernels::scratch`), for each part at a time.
+/// The backward of attention packs q and dout (if they are more than a tile), sums dq, and keeps
+/// two numbers, for each row of as many heads as fit 32 MiB; a product packs one of its operands,
+/// up to 4 MiB of it.
 fn kernels(c: &DecoderConfig, training: Training) -> u64 {
     const FLOAT: usize = size_of::<f32>();
     let padded = c.head_width().next_multiple_of(16);

@@ -14,7 +14,7 @@
 //! Slope and value share most of their work, so both are computed on the way up.
 //!
 //! Saves handles to `U` and `D`, `x` if `U` learns, `hidden` if `D` learns, and `slope` if anything
-//! before it learns (all in the storage of the moment).
+//! before it learns (all in the storage of the moment: in f16, `hidden` above 65,504 becomes ∞).
 
 use super::{activations, linear};
 use crate::gradcheck::{Case, Tolerance};
@@ -69,10 +69,10 @@ pub fn feed_forward_onto(
     inputs.extend(biases.into_iter().flatten());
     inputs.extend(residual);
     let mut before = [x, up.master()].into_iter().chain(biases.map(|[b, _]| b));
-    let differentiates = is_recording() && before.any(Var::wants_gradient);
+    let keeps_slope = is_recording() && before.any(Var::wants_gradient);
 
     let mut hidden = Tensor::unset(shape.with_width(wide)); // (…, F)
-    let mut slope = differentiates.then(|| Tensor::unset(hidden.shape()));
+    let mut slope = keeps_slope.then(|| Tensor::unset(hidden.shape()));
     let (product, activated) = match &mut slope {
         Some(slope) => (slope.data_mut(), Some(hidden.data_mut())),
         None => (hidden.data_mut(), None),
@@ -298,6 +298,17 @@ mod tests {
                 assert_eq!(gradient.as_ref(), want, "input {i} of {learning:05b}");
             }
         }
+    }
+
+    #[test]
+    fn a_residual_that_learns_alone_gets_the_incoming_gradient() {
+        let [x, u, d, b, c] = inputs().map(|v| v.detach());
+        let r = Var::leaf(Rng::new(7).normal([9, 20], 1.0));
+        let out = feed_forward_onto(&x, &u, Activation::Gelu, &d, Some([&b, &c]), Some(&r));
+        let dout = Rng::new(6).normal([9, 20], 1.0);
+        out.backward_with(dout.clone());
+        assert_eq!(r.gradient().unwrap().data(), dout.data());
+        assert!([x, u, d, b, c].iter().all(|v| v.gradient().is_none()));
     }
 
     #[test]

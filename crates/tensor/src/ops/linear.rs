@@ -9,8 +9,8 @@
 //! 5. `dr = dout`
 //!
 //! Saves a handle to `W`, `x` if `W` learns, and with an activation `slope`, which shares most of
-//! its work with f (both in the storage of the moment). `W` is stored (Cout, Cin), as in PyTorch. Bias, activation and addition are done
-//! while a row of the product is in cache.
+//! its work with f (both in the storage of the moment). `W` is stored (Cout, Cin), as in PyTorch.
+//! Bias, activation and addition are done while a row of the product is in cache.
 
 use super::activations;
 use crate::gradcheck::{Case, Tolerance};

@@ -69,9 +69,11 @@ fn every_head_width_and_value_width() {
 #[test]
 fn heads_share_keys_and_values() {
     for (heads, kv_heads) in [(4, 4), (4, 2), (4, 1), (6, 3), (3, 1)] {
-        for queries in [1, 9, 100] {
-            let case = case([2, queries, 100, heads, kv_heads, 8, 12]);
-            case.prove("groups", &Causal::new(queries, 100), nothing);
+        for (queries, keys, width, value_width) in
+            [(1, 100, 8, 12), (9, 100, 8, 12), (100, 100, 8, 12), (40, 50, 16, 32)]
+        {
+            let case = case([2, queries, keys, heads, kv_heads, width, value_width]);
+            case.prove("groups", &Causal::new(queries, keys), nothing);
         }
     }
 }
@@ -79,9 +81,9 @@ fn heads_share_keys_and_values() {
 #[test]
 fn dropout_is_that_of_the_reference_and_the_same_in_backward() {
     for probability in [0.0, 0.1, 0.5, 1.0] {
-        for queries in [1, 70] {
-            let case = case([2, queries, 130, 2, 1, 16, 16]).with_dropout(probability);
-            case.prove("dropout", &Causal::new(queries, 130), nothing);
+        for (queries, keys) in [(1, 130), (70, 130), (40, 60)] {
+            let case = case([2, queries, keys, 2, 1, 16, 16]).with_dropout(probability);
+            case.prove("dropout", &Causal::new(queries, keys), nothing);
         }
     }
 }
@@ -97,18 +99,27 @@ fn empty_dimensions_do_nothing() {
         [2, 70, 70, 2, 2, 0, 8],
         [2, 70, 70, 2, 2, 8, 0],
         [2, 70, 0, 2, 2, 8, 8],
+        [2, 0, 4, 2, 2, 16, 16],
+        [2, 40, 40, 2, 2, 0, 16],
+        [2, 40, 40, 2, 2, 16, 0],
+        [2, 40, 0, 2, 2, 16, 16],
     ] {
         case(shape).prove("empty", &Full, nothing);
         let [_, queries, keys, ..] = shape;
         case(shape).prove("empty window", &Window::causal(10, queries, keys), nothing);
+        if queries * keys == 0 {
+            let table = samples(2 * 11, 1.0, 9);
+            let rule = Relative::new(&table, 5, queries, keys);
+            case(shape).prove("empty and learned", &rule, |_| vec![0.0; 2 * 11]);
+        }
     }
 }
 
 #[test]
 fn a_query_that_sees_nothing_gives_zeros() {
-    for queries in [1, 5, 70] {
-        let case = case([3, queries, 70, 2, 1, 16, 8]);
-        let rule = Padding::new(vec![0, 70, 3]);
+    for (queries, keys, value_width) in [(1, 70, 8), (5, 70, 8), (70, 70, 8), (40, 60, 16)] {
+        let case = case([3, queries, keys, 2, 1, 16, value_width]);
+        let rule = Padding::new(vec![0, keys, 3]);
         case.prove("padding", &rule, nothing);
         let given = case.given();
         let got = case.run(&rule, &given, Write::Set, f32::NAN);
@@ -125,30 +136,41 @@ fn a_query_that_sees_nothing_gives_zeros() {
 
 #[test]
 fn backward_accumulates() {
-    let case = case([2, 70, 66, 4, 2, 16, 8]);
-    let given = case.given();
-    let table = samples(4 * 11, 1.0, 9);
-    let rule = And(Causal::new(70, 66), Relative::new(&table, 5, 70, 66));
-    let set = case.run(&rule, &given, Write::Set, f32::NAN);
-    let add = case.run(&rule, &given, Write::Add, 0.5);
-    let exact = |set: &[f32]| set.iter().map(|x| x + 0.5).collect::<Vec<f32>>();
-    assert_eq!(add.dq, exact(&set.dq));
-    assert_eq!(add.dk, exact(&set.dk));
-    assert_eq!(add.dv, exact(&set.dv));
-    // Added to what is there partial by partial, so rounded differently.
-    let wide: Vec<f64> = set.dscores.iter().map(|&x| f64::from(x) + 0.5).collect();
-    close("dscores", &add.dscores, &wide);
+    for shape in [[2, 70, 66, 4, 2, 16, 8], [2, 40, 50, 4, 2, 16, 16]] {
+        let [_, queries, keys, ..] = shape;
+        let case = case(shape);
+        let given = case.given();
+        let table = samples(4 * 11, 1.0, 9);
+        let rule = And(Causal::new(queries, keys), Relative::new(&table, 5, queries, keys));
+        let set = case.run(&rule, &given, Write::Set, f32::NAN);
+        let add = case.run(&rule, &given, Write::Add, 0.5);
+        let exact = |set: &[f32]| set.iter().map(|x| x + 0.5).collect::<Vec<f32>>();
+        assert_eq!(add.dq, exact(&set.dq));
+        assert_eq!(add.dk, exact(&set.dk));
+        assert_eq!(add.dv, exact(&set.dv));
+        // Added to what is there partial by partial, so rounded differently.
+        let wide: Vec<f64> = set.dscores.iter().map(|&x| f64::from(x) + 0.5).collect();
+        close("dscores", &add.dscores, &wide);
+    }
 }
 
 #[test]
 fn gradients_that_are_not_wanted_change_nothing_for_the_others() {
-    let case = case([2, 70, 66, 4, 2, 16, 8]);
+    for shape in [[2, 70, 66, 4, 2, 16, 8], [2, 40, 50, 4, 2, 16, 16]] {
+        each_gradient_alone(case(shape));
+    }
+}
+
+fn each_gradient_alone(case: Case) {
+    let Shape { queries, keys, heads, kv_heads, width, value_width, .. } = case.shape;
     let given = case.given();
-    let rule = Causal::new(70, 66);
+    let rule = Causal::new(queries, keys);
     let all = case.run(&rule, &given, Write::Set, f32::NAN);
     for wanted in 0..3 {
         let mut got = vec![f32::NAN; [&all.dq, &all.dk, &all.dv][wanted].len()];
-        let shape = [(70, 4, 16), (66, 2, 16), (66, 2, 8)][wanted];
+        let shapes =
+            [(queries, heads, width), (keys, kv_heads, width), (keys, kv_heads, value_width)];
+        let shape = shapes[wanted];
         let (mut dqueries, mut dkeys, mut dvalues) = (None, None, None);
         *[&mut dqueries, &mut dkeys, &mut dvalues][wanted] =
             Some(RowsMut::new(&mut got, Write::Set, shape.0, shape.1, shape.2));
@@ -161,10 +183,17 @@ fn gradients_that_are_not_wanted_change_nothing_for_the_others() {
 
 #[test]
 fn a_packed_projection_gives_the_same_bits() {
-    let case = case([2, 70, 70, 4, 2, 16, 8]);
+    // Of a single tile, rows 256 floats apart are copied, and others are read where they lie: in the
+    // second and third shape queries and values are the one by themselves and the other packed.
+    for shape in [[2, 70, 70, 4, 2, 16, 8], [2, 40, 40, 4, 4, 64, 16], [2, 40, 40, 4, 4, 16, 64]] {
+        packed_is_as_apart(case(shape));
+    }
+}
+
+fn packed_is_as_apart(case: Case) {
     let Shape { batch, queries, heads, kv_heads, width, value_width, .. } = case.shape;
     let given = case.given();
-    let rule = Causal::new(70, 70);
+    let rule = Causal::new(queries, queries);
     let want = case.run(&rule, &given, Write::Set, f32::NAN);
     let (part_heads, part_width) = ([heads, kv_heads, kv_heads], [width, width, value_width]);
     let pack = |parts: [&[f32]; 3]| -> Vec<f32> {
@@ -202,6 +231,7 @@ fn the_same_bits_on_any_number_of_threads() {
         [2, 300, 300, 2, 1, 8, 8],
         [3, 1, 5000, 2, 2, 16, 16], // decoding against a long cache
         [2, 3, 700, 2, 1, 16, 16],
+        [3, 40, 60, 2, 1, 16, 16], // single tiles
     ] {
         let [_, queries, keys, ..] = shape;
         let case = case(shape).with_dropout(0.2);
@@ -335,21 +365,23 @@ fn the_entropy_is_that_of_the_weights() {
 #[test]
 fn uniform_and_collapsed_heads_have_the_entropies_they_should() {
     let (t, s) = (20, 100);
-    let case = case([1, t, s, 2, 2, 4, 4]);
-    let mut given = case.given();
-    for (n, q) in given.q.iter_mut().enumerate() {
-        *q = if n / 4 % 2 == 0 { 0.0 } else { 100.0 }; // head 0 asks nothing, head 1 loudly
+    for width in [4, 5, 48] {
+        let case = case([1, t, s, 2, 2, width, width]);
+        let mut given = case.given();
+        for (n, q) in given.q.iter_mut().enumerate() {
+            *q = if n / width % 2 == 0 { 0.0 } else { 97.3 }; // head 0 asks nothing, head 1 loudly
+        }
+        for (n, k) in given.k.iter_mut().enumerate() {
+            *k = if n / (2 * width) == 7 { 1.0 } else { 0.0 }; // key 7 stands out
+        }
+        let attention = case.attention(&given, &Full);
+        let (mut out, mut lse) = (vec![0.0; t * 2 * width], vec![0.0; t * 2]);
+        attention.forward(&mut out, &mut lse);
+        let mut entropy = [f32::NAN; 2];
+        attention.entropy(&lse, &mut entropy);
+        // ln 100 = 4.6 to the last bits of f32; and 99·e^−190 or less, which is no f32.
+        assert!((entropy[0] - 100.0_f32.ln()).abs() < 1e-5 && entropy[1] == 0.0, "{entropy:?}");
     }
-    for (n, k) in given.k.iter_mut().enumerate() {
-        *k = if n / 8 == 7 { 1.0 } else { 0.0 }; // key 7 stands out
-    }
-    let attention = case.attention(&given, &Full);
-    let (mut out, mut lse) = (vec![0.0; t * 8], vec![0.0; t * 2]);
-    attention.forward(&mut out, &mut lse);
-    let mut entropy = [f32::NAN; 2];
-    attention.entropy(&lse, &mut entropy);
-    // ln 100 = 4.6 to the last bits of f32; and 99·e^−200, which is no f32.
-    assert!((entropy[0] - 100.0_f32.ln()).abs() < 1e-5 && entropy[1] == 0.0, "{entropy:?}");
 }
 
 #[test]
