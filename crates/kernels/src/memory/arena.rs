@@ -16,20 +16,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const CALLOC_ALIGN: usize = 16;
 
 struct Arena {
+    /// The books, in which chunks follow each other in the order in which they came, wherever the
+    /// system has put them: so a program takes the same places in every run.
     spans: Spans,
-    /// Where the part of a chunk that starts on a huge page is → the whole of it.
+    /// Place in the books → address of the part of a chunk that starts on a huge page.
+    addresses: BTreeMap<usize, usize>,
+    /// That address → the whole chunk.
     chunks: BTreeMap<usize, Chunk>,
 }
 
 struct Chunk {
     memory: NonNull<u8>,
     layout: Layout,
+    /// In the books.
+    place: usize,
 }
 
 // SAFETY: a Chunk owns its memory, and is only used to give it back.
 unsafe impl Send for Chunk {}
 
-static ARENA: Mutex<Arena> = Mutex::new(Arena { spans: Spans::new(), chunks: BTreeMap::new() });
+static ARENA: Mutex<Arena> =
+    Mutex::new(Arena { spans: Spans::new(), addresses: BTreeMap::new(), chunks: BTreeMap::new() });
 
 /// The only panic while it is locked, of a size that overflows, comes before anything is changed.
 fn arena() -> MutexGuard<'static, Arena> {
@@ -45,15 +52,20 @@ pub(super) fn take(bytes: usize) -> NonNull<u8> {
         arena.spans.take(bytes)
     });
     let start = start.expect("a chunk was added that is large enough");
-    let (_, chunk) = arena.chunks.range(..=start).next_back().expect("a span is in a chunk");
-    // SAFETY: the books give addresses of chunks that `grow` has entered alone, and each of these
-    // lies inside the allocation of its `memory`.
-    unsafe { chunk.memory.add(start - chunk.memory.addr().get()) }
+    let (place, address) = arena.addresses.range(..=start).next_back().expect("a span has a chunk");
+    let memory = arena.chunks[address].memory;
+    // SAFETY: the books give places in chunks that `grow` has entered alone, and each of these
+    // lies inside the allocation of its `memory`, from `address` on.
+    unsafe { memory.add(address - memory.addr().get() + (start - place)) }
 }
 
 /// Gives back what [`take`] gave for `bytes`.
 pub(super) fn give(start: NonNull<u8>, bytes: usize) {
-    arena().spans.give(start.addr().get(), bytes);
+    let mut arena = arena();
+    let start = start.addr().get();
+    let (address, chunk) = arena.chunks.range(..=start).next_back().expect("`take` gave it");
+    let place = chunk.place + (start - address);
+    arena.spans.give(place, bytes);
 }
 
 /// Bytes of memory that stand behind tensors, and how many of these are free.
@@ -66,7 +78,8 @@ pub fn usage() -> (usize, usize) {
 pub fn release() {
     let mut arena = arena();
     for range in arena.spans.remove_free_chunks() {
-        if let Some(chunk) = arena.chunks.remove(&range.start) {
+        let address = arena.addresses.remove(&range.start);
+        if let Some(chunk) = address.and_then(|address| arena.chunks.remove(&address)) {
             // SAFETY: allocated in `grow` with this layout and freed once, since it is off the
             // list; nothing on it is in use.
             unsafe { dealloc(chunk.memory.as_ptr(), chunk.layout) };
@@ -88,8 +101,8 @@ impl Arena {
         // SAFETY: less than a huge page, by which the allocation is longer than `size`.
         let start = unsafe { memory.add(skipped) };
         ask_for_huge_pages(start.as_ptr(), size);
-        let base = start.addr().get();
-        self.spans.add_chunk(base..base + size);
-        self.chunks.insert(base, Chunk { memory, layout });
+        let (address, place) = (start.addr().get(), self.spans.append_chunk(size));
+        self.addresses.insert(place, address);
+        self.chunks.insert(address, Chunk { memory, layout, place });
     }
 }

@@ -54,13 +54,14 @@ impl Spans {
         Self::span(bytes).max(CHUNK).next_multiple_of(page)
     }
 
-    /// The end of the last chunk.
-    pub fn end(&self) -> usize {
-        self.chunks.last_key_value().map_or(0, |(_, &(end, _))| end)
+    /// Adds a chunk of so many bytes behind the last, on which nothing was put yet; says where.
+    pub fn append_chunk(&mut self, size: usize) -> usize {
+        let start = self.chunks.last_key_value().map_or(0, |(_, &(end, _))| end);
+        self.add_chunk(start..start + size);
+        start
     }
 
-    /// Adds free addresses, on which nothing was put yet.
-    pub fn add_chunk(&mut self, chunk: Range<usize>) {
+    fn add_chunk(&mut self, chunk: Range<usize>) {
         self.chunks.insert(chunk.start, (chunk.end, chunk.start));
         self.insert(chunk.start, chunk.len());
     }

@@ -80,11 +80,13 @@ impl Memory {
 /// would overflow.
 pub(super) const MOST: f64 = 1e15;
 
-/// Rehearses a step.
+/// Rehearses two steps: the second finds free what the first has left, cut in other places.
 pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Training) -> Memory {
     let half = training.activation_bytes < size_of::<f32>();
     let stage = Stage::new(half, training.side_by_side);
     let model = Rc::new(Model::new(config, training, &stage));
+    step(&model, training);
+    model.update();
     step(&model, training);
     let parameters = size_of::<f32>() as u64 * parameters;
     let optimizer = parameters * training.optimizer_states as u64;
@@ -141,7 +143,21 @@ struct BlockWeights {
     down: Weight,
 }
 
+impl BlockWeights {
+    fn all(&self) -> [&Weight; 6] {
+        [&self.norm1, &self.qkv, &self.out, &self.norm2, &self.up, &self.down]
+    }
+}
+
 impl Model {
+    /// What the optimiser does after a step.
+    fn update(&self) {
+        let outside = [Some(&self.embedding), self.position.as_ref(), self.norm.as_ref()];
+        let blocks = self.blocks.iter().flat_map(BlockWeights::all);
+        let all = outside.into_iter().chain([self.head.as_ref()]).flatten().chain(blocks);
+        all.for_each(Weight::update);
+    }
+
     fn new(c: &DecoderConfig, training: Training, stage: &Stage) -> Self {
         let copies = 1 + training.optimizer_states;
         let bias = |n: usize| if c.bias { n } else { 0 };

@@ -33,9 +33,7 @@ impl Ledger {
         if let Some(start) = self.spans.take(bytes) {
             return Some(start);
         }
-        // Chunks of an endless space, a huge page apart.
-        let (start, size) = (self.spans.end(), Spans::chunk_for(bytes, HUGE_PAGE));
-        self.spans.add_chunk(start + HUGE_PAGE..start + HUGE_PAGE + size);
+        self.spans.append_chunk(Spans::chunk_for(bytes, HUGE_PAGE));
         self.spans.take(bytes)
     }
 
@@ -93,6 +91,15 @@ pub(super) struct Weight {
     /// In 16 bits, from its first product on.
     rounded: Slot,
     _kept: Vec<Handle>,
+}
+
+impl Weight {
+    /// After a step: gradients and the copy in 16 bits are gone.
+    pub(super) fn update(&self) {
+        for slot in [&self.gradient, &self.bias_gradient, &self.rounded] {
+            *slot.borrow_mut() = None;
+        }
+    }
 }
 
 /// What backward does, in the order of forward.
@@ -371,14 +378,14 @@ impl Stage {
         let (dx, dout, x_len) = (packed.gradient.clone(), out.gradient.clone(), packed.len);
         let slots = table.map(WeightSlots::of);
         self.record(move |stage| {
-            let _dout = dout.take();
+            let dout = dout.take();
             let _widened = (stage.widen(x_len), stage.widen(len));
             let _table = slots.as_ref().map(|slots| stage.take(slots.weight.1));
             stage.write(&dx, x_len);
             if let Some(slots) = slots {
                 stage.write_weight(&slots);
             }
-            drop(saved);
+            drop((dout, saved));
         });
         out
     }
