@@ -261,6 +261,39 @@ fn a_run_cannot_be_resumed_to_fewer_steps_than_it_has() {
     assert_eq!(metrics(&here.0.join("run")).len(), 14);
 }
 
+#[test]
+fn a_resume_that_is_refused_changes_nothing() {
+    let here = Temporary::new("refused");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let train = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
+    assert!(run(here.hearken().args(train)).status.success());
+    let config = || std::fs::read_to_string(here.0.join("run/config.toml")).unwrap();
+    let before = config();
+    for set in ["model.width=32", "train.optimizer.kind=muon"] {
+        let more = ["train", "--resume", "run", "--steps", "14", "--set", set];
+        let output = run(here.hearken().args(more));
+        assert_eq!(output.status.code(), Some(2), "{set}: {}", stderr(&output));
+        assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+        assert_eq!(config(), before, "{set}");
+    }
+    let output = run(here.hearken().args(["train", "--resume", "run", "--steps", "14"]));
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn files_of_others_are_not_overwritten() {
+    let here = Temporary::new("others");
+    here.file("tiny.toml", TINY);
+    here.file("samples.txt", text());
+    let train = ["train", "--config", "tiny.toml", "--data", "samples.txt", "--out", "."];
+    let output = run(here.hearken().args(train));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("samples.txt is there already"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hint: choose another --out"), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(here.0.join("samples.txt")).unwrap(), text());
+}
+
 /// As in `hearken train 2>&1 | head -1`: the run goes on, since its files are what matters.
 #[test]
 fn a_reader_who_leaves_early_does_not_end_the_run() {

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 
 fn run(path: &Path, config: &TrainConfig) -> Result<Summary, Error> {
     let resume = RunDirectory::holds_run(path);
-    let run = if resume { RunDirectory::open(path) } else { RunDirectory::create(path) }?;
+    let run = if resume { RunDirectory::open(path) } else { RunDirectory::create(path, &[]) }?;
     let text = format!("[train]\nsteps = {}\nlr = {}\n", config.steps, config.lr);
     let mut setup = Setup::new(run, text);
     setup.progress = Mode::detect(false);

@@ -44,6 +44,16 @@ pub enum Error {
         /// The run directory.
         path: PathBuf,
     },
+    /// A file of somebody else lies where a run would write.
+    #[error(
+        "{} is there already, and a run would overwrite it\nhint: choose another --out, a directory \
+         of its own",
+        path.display()
+    )]
+    WouldOverwrite {
+        /// The file.
+        path: PathBuf,
+    },
     /// Nothing is there to be resumed.
     #[error("{} holds no run to resume\nhint: leave --resume away to start one", path.display())]
     NothingToResume {

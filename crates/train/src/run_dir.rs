@@ -17,6 +17,9 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+/// What a run writes beside its configuration and metrics.
+const WRITTEN: [&str; 5] =
+    ["diagnostics.jsonl", "loss.svg", "report.html", "samples.txt", "checkpoints"];
 /// Bytes of a configuration; none written by a person comes near.
 const MOST_CONFIG: u64 = 16 << 20;
 
@@ -32,10 +35,18 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a new run directory at `path`, which must not hold a run yet.
-    pub fn create(path: &Path) -> Result<Self, Error> {
+    /// Makes a new run directory at `path`, which must not hold a run yet, nor files of others under
+    /// the names that a run gives, `prepared` among them.
+    pub fn create(path: &Path, prepared: &[&str]) -> Result<Self, Error> {
         if Self::holds_run(path) {
             return Err(Error::Exists { path: path.to_owned() });
+        }
+        // Where a lock is, a run has begun to prepare: the files are its own.
+        let mut names = WRITTEN.iter().chain(prepared);
+        if !path.join("lock").exists()
+            && let Some(name) = names.find(|name| path.join(name).exists())
+        {
+            return Err(Error::WouldOverwrite { path: path.join(name) });
         }
         let made = !path.exists();
         fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
@@ -223,7 +234,7 @@ mod tests {
     fn a_directory_is_used_by_one_run_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("runs/a");
-        let first = RunDirectory::create(&path).unwrap();
+        let first = RunDirectory::create(&path, &[]).unwrap();
         first.write("config.toml", "x = 1\n").unwrap();
         let Err(error) = RunDirectory::open(&path) else { panic!("opened twice") };
         let text = error.to_string();
@@ -238,10 +249,28 @@ mod tests {
     fn runs_are_not_overwritten_and_not_made_up() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(RunDirectory::open(dir.path()), Err(Error::NothingToResume { .. })));
-        let run = RunDirectory::create(dir.path()).unwrap();
+        let run = RunDirectory::create(dir.path(), &[]).unwrap();
         run.write("config.toml", "").unwrap();
         drop(run);
-        assert!(matches!(RunDirectory::create(dir.path()), Err(Error::Exists { .. })));
+        assert!(matches!(RunDirectory::create(dir.path(), &[]), Err(Error::Exists { .. })));
+    }
+
+    #[test]
+    fn files_of_others_are_not_overwritten() {
+        for name in ["samples.txt", "report.html", "tokenizer.json", "checkpoints"] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(name), "mine").unwrap();
+            fs::write(dir.path().join("notes.txt"), "mine too").unwrap();
+            let Err(error) = RunDirectory::create(dir.path(), &["tokenizer.json"]) else {
+                panic!("{name} would be overwritten")
+            };
+            assert!(error.to_string().contains(name), "{error}");
+            fs::remove_file(dir.path().join(name)).unwrap();
+            // What a run has prepared that was killed is its own.
+            drop(RunDirectory::create(dir.path(), &["tokenizer.json"]).unwrap());
+            fs::write(dir.path().join("tokenizer.json"), "of the run").unwrap();
+            RunDirectory::create(dir.path(), &["tokenizer.json"]).unwrap();
+        }
     }
 
     #[test]

@@ -196,10 +196,12 @@ impl<'a> Trainer<'a> {
                 format!("to go on, give --steps with more than {step}"),
             ));
         }
-        run.write("config.toml", &config_text)?;
+        if !run.is_resumed() {
+            run.write("config.toml", &config_text)?;
+        }
         let facts = record::Facts {
             title,
-            config_text,
+            config_text: config_text.clone(),
             tables: setup.tables,
             floor: setup.entropy_floor,
             why_training_is_above: setup.why_training_is_above,
@@ -241,6 +243,10 @@ impl<'a> Trainer<'a> {
             trainer.progress.message(&format!("continuing after step {step}"));
         } else if trainer.run.is_resumed() {
             trainer.progress.message("no checkpoint was saved yet: starting from the beginning");
+        }
+        // Not before the checkpoint has been found to fit: a refused run keeps what it had.
+        if trainer.run.is_resumed() {
+            trainer.run.write("config.toml", &config_text)?;
         }
         trainer.started = Instant::now();
         Ok(trainer)

@@ -42,7 +42,7 @@ pub struct Chunk {
 }
 
 impl Source {
-    /// Text files, directories (all files in them, by name, hidden ones left out) and JSON lines
+    /// Text files, directories (all files in them, by name, hidden ones and runs left out) and JSON lines
     /// (`.jsonl`, `.ndjson`: one object per line, whose `field` is the text).
     pub fn open(paths: &[PathBuf], field: &str) -> Result<Self> {
         let mut files = Vec::new();
@@ -137,7 +137,13 @@ impl Entry {
     }
 }
 
-/// The files under `folder`, depth first, by name.
+/// Is this what a training run has left? Its checkpoints are no text, and its samples should not be
+/// learned from.
+fn is_run(folder: &Path) -> bool {
+    folder.join("checkpoints").is_dir() && folder.join("lock").is_file()
+}
+
+/// The files under `folder`, depth first, by name. Runs in it are passed over.
 fn collect(folder: &Path, files: &mut Vec<Entry>) -> Result<()> {
     let entries = fs::read_dir(folder).map_err(Error::on("read", folder))?;
     let mut paths = Vec::new();
@@ -153,7 +159,9 @@ fn collect(folder: &Path, files: &mut Vec<Entry>) -> Result<()> {
         let link = fs::symlink_metadata(&path).map_err(Error::on("read", &path))?.is_symlink();
         let metadata = fs::metadata(&path).map_err(Error::on("read", &path))?;
         if metadata.is_dir() && !link {
-            collect(&path, files)?;
+            if !is_run(&path) {
+                collect(&path, files)?;
+            }
         } else if metadata.is_file() {
             files.push(Entry::new(path, &metadata));
         }

@@ -140,6 +140,8 @@ fn directories_and_json_lines_are_documents() {
     fixture.write("texts/b.txt", "second");
     fixture.write("texts/a/z.txt", "first");
     fixture.write("texts/.hidden", [0]);
+    fixture.write("texts/runs/one/lock", "process 1");
+    fixture.write("texts/runs/one/checkpoints/last/model.safetensors", [0]);
     fixture.write("texts/c.jsonl", "{\"text\": \"third\"}\n\n{\"id\": 1, \"text\": \"fourth\"}\n");
     let specials = vec![crate::tokenizer::SpecialText::from(Special::Eos)];
     let tokenizer = Training { specials, ..Training::new(Kind::Byte) }.train_on_text("a").unwrap();

@@ -176,7 +176,7 @@ pub(crate) fn setup(path: &Path) -> Setup {
     let run = if RunDirectory::holds_run(path) {
         RunDirectory::open(path)
     } else {
-        RunDirectory::create(path)
+        RunDirectory::create(path, &[])
     };
     Setup::new(run.unwrap(), "seed = 7\n")
 }

@@ -11,6 +11,7 @@ use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::parse;
 use hearken::nn::plan::{Memory, Plan, Training};
 use hearken::train::config::even_parts;
+use hearken::train::schedule::usual_warmup;
 use hearken::train::{OptimizerConfig, Precision, TrainConfig};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -65,7 +66,7 @@ Examples:
   hearken plan
   hearken plan --config gpt2-xl --batch-size 1 --checkpointing
   hearken plan --config my.toml --vocabulary 65 --measure
-  hearken plan --config llama-style --json | jq .memory.total
+  hearken plan --config llama-style --vocabulary 32000 --json | jq .memory.total
 
 Keys of --json (bytes unless named otherwise):
   config, parameters    the name; how many numbers
@@ -274,8 +275,11 @@ fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
     let file: File = parse::from_toml(&preset_or_file(name)?, name)?;
     let ModelConfig::Decoder(model) = file.model;
     model.validate()?;
-    file.train.validate().map_err(|error| Failure::Input(error.to_string()))?;
-    Ok((model, file.train))
+    // As `train` does with a warm-up that nobody chose; memory does not depend on it.
+    let mut train = file.train;
+    train.schedule = train.schedule.with_warmup_at_most(usual_warmup(train.steps));
+    train.validate().map_err(|error| Failure::Input(error.to_string()))?;
+    Ok((model, train))
 }
 
 fn with_vocabulary(
@@ -303,12 +307,16 @@ fn choose(
     model: &DecoderConfig,
     train: &TrainConfig,
 ) -> Result<Chosen, Failure> {
-    let batch_size = arguments.batch_size.unwrap_or(train.rows_at_once()).max(1);
+    let batch_size = arguments.batch_size.unwrap_or(train.rows_at_once().max(1));
     let tokens = arguments.tokens.unwrap_or(model.context);
-    if tokens == 0 || tokens > model.context || batch_size.saturating_mul(tokens) > MOST {
+    if batch_size == 0
+        || tokens == 0
+        || tokens > model.context
+        || batch_size.saturating_mul(tokens) > MOST
+    {
         return Err(Failure::Input(format!(
             "{batch_size} × {tokens} tokens, expected 1 to {} per sequence, the model's context, \
-             and at most {MOST} in all\nhint: choose smaller numbers",
+             1 sequence or more, and at most {MOST} in all\nhint: change --batch-size or --tokens",
             model.context
         )));
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     config.train.validate().map_err(failure)?;
     let directory = match (&arguments.resume, &arguments.out) {
         (Some(path), _) => RunDirectory::open(path),
-        (None, Some(path)) => RunDirectory::create(path),
+        (None, Some(path)) => RunDirectory::create(path, &data::FILES),
         (None, None) => next_run(&config),
     }
     .map_err(failure)?;
@@ -187,7 +187,7 @@ fn next_run(config: &RunConfig) -> Result<RunDirectory, Error> {
         };
         // One that was prepared for a run which never began may be used again.
         if !path.exists() || path.join("lock").exists() {
-            match RunDirectory::create(&path) {
+            match RunDirectory::create(&path, &data::FILES) {
                 Err(Error::Exists { .. } | Error::InUse { .. }) => {}
                 result => return result,
             }
