@@ -240,22 +240,31 @@ fn a_short_run_warms_up_shortly_unless_told_otherwise() {
     }
 }
 
-#[test]
-fn a_run_cannot_be_resumed_to_fewer_steps_than_it_has() {
-    let here = Temporary::new("fewer");
+/// A directory with a finished run of twelve steps in `run`.
+fn with_a_run(name: &str) -> Temporary {
+    let here = Temporary::new(name);
     here.file("tiny.toml", TINY);
     here.file("cats.txt", text());
     let train = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
     assert!(run(here.hearken().args(train)).status.success());
-    let config = || std::fs::read_to_string(here.0.join("run/config.toml")).unwrap();
-    let before = config();
+    here
+}
+
+fn config_of_run(here: &Temporary) -> String {
+    std::fs::read_to_string(here.0.join("run/config.toml")).unwrap()
+}
+
+#[test]
+fn a_run_cannot_be_resumed_to_fewer_steps_than_it_has() {
+    let here = with_a_run("fewer");
+    let before = config_of_run(&here);
     let resume =
         |steps: &str| run(here.hearken().args(["train", "--resume", "run", "--steps", steps]));
     let output = resume("5");
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("error: 12 steps are done already"), "{}", stderr(&output));
     assert!(stderr(&output).contains("hint: to go on"), "{}", stderr(&output));
-    assert_eq!(config(), before);
+    assert_eq!(config_of_run(&here), before);
     assert!(resume("12").status.success(), "all are done, and that is no error");
     assert!(resume("14").status.success());
     assert_eq!(metrics(&here.0.join("run")).len(), 14);
@@ -263,19 +272,14 @@ fn a_run_cannot_be_resumed_to_fewer_steps_than_it_has() {
 
 #[test]
 fn a_resume_that_is_refused_changes_nothing() {
-    let here = Temporary::new("refused");
-    here.file("tiny.toml", TINY);
-    here.file("cats.txt", text());
-    let train = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
-    assert!(run(here.hearken().args(train)).status.success());
-    let config = || std::fs::read_to_string(here.0.join("run/config.toml")).unwrap();
-    let before = config();
+    let here = with_a_run("refused");
+    let before = config_of_run(&here);
     for set in ["model.width=32", "train.optimizer.kind=muon"] {
         let more = ["train", "--resume", "run", "--steps", "14", "--set", set];
         let output = run(here.hearken().args(more));
         assert_eq!(output.status.code(), Some(2), "{set}: {}", stderr(&output));
         assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
-        assert_eq!(config(), before, "{set}");
+        assert_eq!(config_of_run(&here), before, "{set}");
     }
     let output = run(here.hearken().args(["train", "--resume", "run", "--steps", "14"]));
     assert!(output.status.success(), "{}", stderr(&output));

@@ -42,8 +42,8 @@ pub struct Chunk {
 }
 
 impl Source {
-    /// Text files, directories (all files in them, by name, hidden ones and runs left out) and JSON lines
-    /// (`.jsonl`, `.ndjson`: one object per line, whose `field` is the text).
+    /// Text files, directories (all files in them, by name, hidden ones and training runs left out)
+    /// and JSON lines (`.jsonl`, `.ndjson`: one object per line, whose `field` is the text).
     pub fn open(paths: &[PathBuf], field: &str) -> Result<Self> {
         let mut files = Vec::new();
         let mut documents = paths.len() > 1;
@@ -137,8 +137,8 @@ impl Entry {
     }
 }
 
-/// Is this what a training run has left? Its checkpoints are no text, and its samples should not be
-/// learned from.
+/// Is this the directory of a training run, as `hearken_train::RunDirectory` makes it? Checkpoints
+/// are no text, and samples should not be learned from.
 fn is_run(folder: &Path) -> bool {
     folder.join("checkpoints").is_dir() && folder.join("lock").is_file()
 }

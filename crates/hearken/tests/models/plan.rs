@@ -76,6 +76,17 @@ fn the_plan_comes_true() {
     }
 }
 
+/// The default warm-up is longer than this run, which `train` takes.
+#[test]
+fn a_short_run_is_planned() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("short.toml");
+    let model = "[model]\nkind = \"decoder\"\ncontext = 16\nlayers = 1\nwidth = 16\nheads = 2\n";
+    std::fs::write(&path, format!("{model}[train]\nsteps = 40\n")).unwrap();
+    let path = path.to_str().unwrap();
+    run(&mut hearken(&["plan", "--config", path, "--vocabulary", "65"])).succeeded();
+}
+
 #[test]
 fn bad_input_is_refused_with_a_hint() {
     let refused = |rest: &[&str], what: &str| {
@@ -86,6 +97,7 @@ fn bad_input_is_refused_with_a_hint() {
     refused(&["--batch-size", "x"], "x");
     refused(&["--tokens", "2000"], "expected 1 to 1024");
     refused(&["--tokens", "0"], "expected 1 to 1024");
+    refused(&["--batch-size", "0"], "hint: change --batch-size");
     refused(&["--optimizer", "adamx"], "adamw");
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {

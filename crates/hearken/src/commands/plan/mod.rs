@@ -275,7 +275,8 @@ fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
     let file: File = parse::from_toml(&preset_or_file(name)?, name)?;
     let ModelConfig::Decoder(model) = file.model;
     model.validate()?;
-    // As `train` does with a warm-up that nobody chose; memory does not depend on it.
+    // Memory does not depend on the warm-up: a default that is too long for a short run is cut, as
+    // `train` does, and whether it is the default does not matter here.
     let mut train = file.train;
     train.schedule = train.schedule.with_warmup_at_most(usual_warmup(train.steps));
     train.validate().map_err(|error| Failure::Input(error.to_string()))?;
