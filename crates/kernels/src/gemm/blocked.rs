@@ -29,7 +29,7 @@
 
 use super::epilogue::Tail;
 use super::micro::{self, Lanes, Tile};
-use super::pack::{self, Operand, TileShape};
+use super::pack::{self, Packing, TileShape};
 use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
 use crate::{Write, dispatch, scratch};
@@ -76,7 +76,15 @@ pub(super) fn depth_block(k: usize) -> usize {
 /// to the next?
 fn is_near(stride: usize, k: usize, lanes_of_the_other: usize) -> bool {
     let most = if lanes_of_the_other <= FEW { IN_PLACE_FOR_FEW } else { IN_PLACE };
-    stride == 1 || stride.saturating_mul(depth_block(k).max(IN_PLACE_STEPS)) <= most
+    let near = || stride.saturating_mul(depth_block(k).max(IN_PLACE_STEPS)) <= most;
+    stride == 1 || stride <= tile_shape().near && near()
+}
+
+/// Which operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operand {
+    A,
+    B,
 }
 
 /// The product that all tasks work on.
@@ -94,6 +102,7 @@ pub(super) struct Job<'a> {
 /// The part of the shared operand that is at hand now.
 struct Shared<'a> {
     operand: Operand,
+    packing: Packing,
     /// Rows of A or columns of B.
     lanes: Range<usize>,
     /// Range of K, of whole blocks but for the last.
@@ -107,8 +116,9 @@ struct Shared<'a> {
 
 impl Shared<'_> {
     /// These lanes over all of K, with nothing packed yet.
-    fn unpacked(operand: Operand, lanes: Range<usize>, k: usize, tile: TileShape) -> Self {
-        Self { operand, lanes, depth: 0..k, block: depth_block(k), tile, data: &[] }
+    fn unpacked(job: &Job<'_>, operand: Operand, lanes: Range<usize>, tile: TileShape) -> Self {
+        let (k, packing) = (job.a.columns, job.packing(operand));
+        Self { operand, packing, lanes, depth: 0..k, block: depth_block(k), tile, data: &[] }
     }
 
     /// The blocks of K in this range.
@@ -119,7 +129,7 @@ impl Shared<'_> {
 
     /// What is packed of one block.
     fn packed(&self, block: &Range<usize>) -> &[f32] {
-        let len = |steps| self.operand.packed_len(self.lanes.len(), steps, self.tile);
+        let len = |steps| self.packing.len(self.lanes.len(), steps, self.tile);
         let before = (block.start - self.depth.start) / self.block;
         &self.data[before * len(self.block)..][..len(block.len())]
     }
@@ -165,24 +175,26 @@ pub(super) fn run(job: &Job<'_>) {
         Operand::B => (&job.b, b_in_place || strips_pack_b),
     };
     if unshared {
-        run_strips(&Shared::unpacked(operand, 0..x.rows, k, tile));
+        run_strips(&Shared::unpacked(job, operand, 0..x.rows, tile));
         return;
     }
-    let whole_len = operand.packed_len(x.rows, block, tile) * k.div_ceil(block);
+    let packing = job.packing(operand);
+    let whole_len = packing.len(x.rows, block, tile) * k.div_ceil(block);
     if by_rows && whole_len <= PACKED_BY_EACH && (2..=MOST_PACKERS).contains(&threads) {
         run_packed_by_each(job, tile, &strips, threads, whole_len);
         return;
     }
-    let ranges = x.rows.div_ceil(SHARED_LANES - tile.columns);
-    let lane_step = x.rows.div_ceil(ranges).next_multiple_of(tile.columns);
-    let block_len = operand.packed_len(lane_step, block, tile);
+    let unit = packing.unit(tile);
+    let ranges = x.rows.div_ceil(SHARED_LANES - unit);
+    let lane_step = x.rows.div_ceil(ranges).next_multiple_of(unit);
+    let block_len = packing.len(lane_step, block, tile);
     let blocks = (SHARED / block_len).clamp(1, k.div_ceil(block));
     scratch::with(blocks * block_len, |buffer| {
         for lane in (0..x.rows).step_by(lane_step) {
             let lanes = lane..(lane + lane_step).min(x.rows);
             for start in (0..k).step_by(blocks * block) {
                 let depth = start..(start + blocks * block).min(k);
-                let whole = Shared::unpacked(operand, lanes.clone(), k, tile);
+                let whole = Shared::unpacked(job, operand, lanes.clone(), tile);
                 let mut shared = Shared { depth, ..whole };
                 pack_shared(x, &shared, threads, buffer);
                 shared.data = buffer;
@@ -194,9 +206,8 @@ pub(super) fn run(job: &Job<'_>) {
 
 /// The whole product in chunks of rows of an A in place, times strips of columns.
 fn run_in_chunks(job: &Job<'_>, tile: TileShape, chunks: &Strips, strips: &Strips, threads: usize) {
-    let k = job.a.columns;
     for_each(threads, chunks.count * strips.count, |i| {
-        let shared = Shared::unpacked(Operand::A, chunks.get(i / strips.count), k, tile);
+        let shared = Shared::unpacked(job, Operand::A, chunks.get(i / strips.count), tile);
         run_strip(job, &shared, &strips.get(i % strips.count));
     });
 }
@@ -209,14 +220,13 @@ fn run_packed_by_each(
     threads: usize,
     packed_len: usize,
 ) {
-    let (n, k) = job.b.shape();
     scratch::with(threads * packed_len, |buffer| {
         let buffers = SharedMut::new(buffer);
         let packed = [const { AtomicBool::new(false) }; MOST_PACKERS];
         threads::for_each_by_thread(threads, strips.count, |thread, i| {
             // SAFETY: each thread has a part of its own, and tasks of one number follow each other.
             let data = unsafe { buffers.range(thread * packed_len..(thread + 1) * packed_len) };
-            let mut shared = Shared::unpacked(Operand::B, 0..n, k, tile);
+            let mut shared = Shared::unpacked(job, Operand::B, 0..job.b.rows, tile);
             // A flag that no other thread looks at.
             if !packed[thread].swap(true, Ordering::Relaxed) {
                 pack_shared(&job.b, &shared, 1, data);
@@ -259,11 +269,11 @@ impl Strips {
 
 /// Packs lanes × depth of the shared operand, block of K by block of K.
 fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
-    let Shared { operand, ref lanes, ref depth, block, tile, .. } = *shared;
-    let len = |lanes, steps| operand.packed_len(lanes, steps, tile);
+    let Shared { packing, ref lanes, ref depth, block, tile, .. } = *shared;
+    let len = |lanes, steps| packing.len(lanes, steps, tile);
     // Pieces of 16 thousand floats or a panel, or as many as keep all threads busy; whole panels.
     let even = lanes.len().div_ceil(2 * threads);
-    let piece = (16 * 1024 / block).min(even).next_multiple_of(tile.columns);
+    let piece = (16 * 1024 / block).min(even).next_multiple_of(packing.unit(tile));
     let pieces = lanes.len().div_ceil(piece);
     let out = SharedMut::new(buffer);
     for_each(threads, pieces * depth.len().div_ceil(block), |task| {
@@ -275,7 +285,7 @@ fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut
         // SAFETY: blocks follow each other, none longer than the first, and in a block pieces
         // follow each other in whole panels: tasks do not overlap.
         let packed = unsafe { out.range(at..at + len(piece.len(), steps.len())) };
-        pack(x, piece, steps, operand, packed);
+        pack(x, piece, steps, packing, packed);
     });
 }
 
@@ -295,17 +305,18 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
         Operand::A => (Operand::B, b_in_place.is_some()),
         Operand::B => (Operand::A, a_in_place.is_some()),
     };
-    let local_len = local.packed_len(strip.len(), shared.block, shared.tile);
+    let local_packing = job.packing(local);
+    let local_len = local_packing.len(strip.len(), shared.block, shared.tile);
     let local_len = if local_in_place { 0 } else { local_len };
-    let group_len =
-        Operand::B.packed_len(shared.tile.group.min(columns.len()), shared.block, shared.tile);
+    let group = shared.tile.group.min(columns.len());
+    let group_len = Packing::Panels.len(group, shared.block, shared.tile);
     let room_len = if b_on_the_way.is_some() { group_len } else { 0 };
     scratch::with(local_len + room_len, |buffer| {
         let (buffer, room) = buffer.split_at_mut(local_len);
         for steps in shared.blocks() {
             if !local_in_place {
                 let x = if local == Operand::A { &job.a } else { &job.b };
-                pack(x, strip.clone(), steps.clone(), local, buffer);
+                pack(x, strip.clone(), steps.clone(), local_packing, buffer);
             }
             let lanes = |operand: Operand| {
                 let (x, first, panel, in_place) = match operand {
@@ -317,9 +328,9 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
                     let data = &data[first * lane + steps.start * step..];
                     Lanes { data, panel: panel * lane, lane, step }
                 } else if operand == local {
-                    operand.packed_lanes(buffer, steps.len(), shared.tile)
+                    local_packing.read(buffer, steps.len(), shared.tile)
                 } else {
-                    operand.packed_lanes(shared.packed(&steps), steps.len(), shared.tile)
+                    shared.packing.read(shared.packed(&steps), steps.len(), shared.tile)
                 }
             };
             let room = b_on_the_way.map(|_| &mut *room);
@@ -331,7 +342,7 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
 dispatch! {
     fn tile_shape() -> TileShape => tile_shape_on
     fn pack(
-        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, operand: Operand, out: &mut [f32],
+        x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, packing: Packing, out: &mut [f32],
     ) => pack_on
     fn multiply(
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
@@ -346,6 +357,8 @@ fn tile_shape_on<S: Tile>(_: S) -> TileShape {
         columns: S::COLUMNS,
         lanes: S::LANES,
         group: S::GROUP,
+        near: S::NEAR,
+        packs_steps: S::PACKS_STEPS,
         packs_on_the_way: S::PACKS_ON_THE_WAY,
     }
 }
@@ -356,12 +369,13 @@ fn pack_on<S: Tile>(
     x: &Matrix<'_>,
     lanes: Range<usize>,
     depth: Range<usize>,
-    operand: Operand,
+    packing: Packing,
     out: &mut [f32],
 ) {
-    match operand {
-        Operand::A => pack::rows(s, x, lanes, depth, out),
-        Operand::B => pack::panels(s, x, lanes, depth, out),
+    match packing {
+        Packing::Rows => pack::rows(s, x, lanes, depth, out),
+        Packing::Steps => pack::steps(s, x, lanes, depth, out),
+        Packing::Panels => pack::panels(s, x, lanes, depth, out),
     }
 }
 
@@ -439,6 +453,15 @@ impl Job<'_> {
                 Some(x)
             }
             _ => None,
+        }
+    }
+
+    /// How an operand is packed, if it is.
+    fn packing(&self, operand: Operand) -> Packing {
+        match operand {
+            Operand::A if tile_shape().packs_steps && self.a.column_stride != 1 => Packing::Steps,
+            Operand::A => Packing::Rows,
+            Operand::B => Packing::Panels,
         }
     }
 

@@ -15,7 +15,7 @@
 //! of fetches would hold up the loads of B.
 //!
 //! **Operands** are read with strides ([`Lanes`]), in place or as [`super::pack`] has laid them
-//! out: A in rows, B in panels of [`Tile::COLUMNS`] columns, `panel[p · COLUMNS + j] = B[p][j]`.
+//! out: A in rows or by steps, B in panels of [`Tile::COLUMNS`] columns, `panel[p · COLUMNS + j] = B[p][j]`.
 //!
 //! B may also come in rows that are far apart, and be packed on the way: the first row of tiles
 //! reads it where it is and leaves each panel behind for the tiles below. The stores and fetches
@@ -38,6 +38,13 @@ pub(crate) trait Tile: Transpose {
     /// Columns of B per group, whole tiles: a block of K of it is 288 KiB, inside a second-level
     /// cache of 512 KiB.
     const GROUP: usize = 96;
+    /// Most floats from one step of depth to the next of an operand that tiles read in place. Each
+    /// step is then on a cache line of its own, in few of the sets of a first-level cache, which
+    /// pays only where a tile reads several lines of it.
+    const NEAR: usize = 32;
+    /// Is A packed by steps where its columns lie in one piece each? It is a copy then, where rows
+    /// would take a transpose, and tiles find all rows of a step in one vector.
+    const PACKS_STEPS: bool = false;
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
     const PACKS_ON_THE_WAY: bool = false;
 
@@ -191,8 +198,10 @@ impl Layout {
     const PANEL: u8 = 2;
     /// B is left behind as a packed panel: `keep` is not null.
     const KEEP: u8 = 4;
+    /// A, in columns, is packed by steps: `a_step` is LANES.
+    const STEPS: u8 = 8;
 
-    /// The layout of operands. PANEL and KEEP are for whole tiles only; others do without.
+    /// The layout of operands. PANEL, KEEP and STEPS are for whole tiles only; others do without.
     #[inline(always)]
     fn of<S: Tile>(rows: usize, operands: &Operands) -> u8 {
         let in_rows = operands.a_step == 1;
@@ -203,7 +212,8 @@ impl Layout {
         } else if S::PACKS_ON_THE_WAY && !operands.keep.is_null() {
             a + Self::KEEP
         } else if operands.b_step == S::COLUMNS {
-            a + Self::PANEL
+            let steps = S::PACKS_STEPS && !in_rows && operands.a_step == S::LANES;
+            a + Self::PANEL + if steps { Self::STEPS } else { 0 }
         } else {
             a
         }
@@ -226,6 +236,7 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
     let a_in_rows = LAYOUT & Layout::A_IN_ROWS != 0;
     let panel = LAYOUT & Layout::PANEL != 0;
     let keeps = LAYOUT & Layout::KEEP != 0;
+    let by_steps = LAYOUT & Layout::STEPS != 0;
     let Operands { depth, a_lane, a_step, mut b, b_step, .. } = operands;
     let Operands { mut ahead, mut ahead_rows, mut keep, .. } = operands;
     // In rows, each has a pointer of its own, which moves once for a number of steps. Opaque, or
@@ -255,13 +266,19 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
                     }
                 }
                 for i in 0..R {
-                    let x = if a_in_rows { rows[i].add(t) } else { rows[0].add(i) };
+                    let x = if a_in_rows {
+                        rows[i].add(t)
+                    } else if by_steps {
+                        rows[0].add(t * S::LANES + i)
+                    } else {
+                        rows[0].add(i)
+                    };
                     let x = s.splat(*x);
                     for w in 0..W {
                         sum[i][w] = s.mul_add(x, row[w], sum[i][w]);
                     }
                 }
-                if !a_in_rows {
+                if !a_in_rows && !by_steps {
                     rows[0] = rows[0].wrapping_add(a_step);
                 }
                 if !panel {
@@ -277,6 +294,9 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
                 for i in 0..R {
                     rows[i] = rows[i].wrapping_add($steps);
                 }
+            }
+            if by_steps {
+                rows[0] = rows[0].wrapping_add($steps * S::LANES);
             }
             if panel {
                 b = b.wrapping_add($steps * S::COLUMNS);
@@ -423,7 +443,7 @@ macro_rules! tiles {
             unsafe { choose(self, size, operands, out, out_stride, write) }
         }
     };
-    // Layouts 0 and 1 in all sizes, 2 to 5 for whole tiles.
+    // Layouts 0 and 1 in all sizes, the others for whole tiles.
     (@ choose $vectors:literal $sizes:tt $rows:ident $layout:ident ($set:ty) $arguments:tt) => {
         match $layout {
             0 => tiles!(@ sizes $vectors $sizes $rows 0 $arguments),
@@ -432,6 +452,7 @@ macro_rules! tiles {
             3 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 3 $arguments),
             4 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 4 $arguments),
             5 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 5 $arguments),
+            10 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 10 $arguments),
             _ => unreachable!("a tile of layout {}", $layout),
         }
     };
@@ -460,6 +481,7 @@ impl Tile for crate::simd::Avx2 {
     // 6 × 2 sums, 2 vectors of B and 1 broadcast are 15 of 16 registers.
     const ROWS: usize = 6;
     const VECTORS: usize = 2;
+    const PACKS_STEPS: bool = true;
     tiles!(crate::simd::Avx2, ("avx2,fma,f16c"), 1 2, (1 2 3 4 5 6));
 }
 
@@ -470,6 +492,7 @@ impl Tile for crate::simd::Avx512 {
     // Widths of models are multiples of 64.
     const ROWS: usize = 6;
     const VECTORS: usize = 4;
+    const NEAR: usize = 400; // a step of B is 4 lines
     const GROUP: usize = 192; // servers with this set have 1 MiB or more
     const PACKS_ON_THE_WAY: bool = true; // a row of a panel is 4 lines
     tiles!(crate::simd::Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),

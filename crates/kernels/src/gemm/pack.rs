@@ -2,10 +2,11 @@
 //! reads, widening 16-bit numbers on the way.
 //!
 //! Both operands are seen as X (lanes × depth), the lanes being the rows of A or the columns of
-//! B. [`rows`] makes rows of A, [`panels`] makes panels of B:
+//! B. [`rows`] or [`steps`] is for A, [`panels`] makes panels of B:
 //!
 //! ```text
 //! rows:    out[l · row_stride + p]                 = X[lane + l][depth + p]
+//! steps:   out[(l / ROWS) · step_panel + p · LANES + l % ROWS]        = the same
 //! panels:  out[(l − l % COLUMNS) · steps + p · COLUMNS + l % COLUMNS] = the same, 0 past the end
 //! ```
 //!
@@ -17,11 +18,15 @@ use super::micro::{Lanes, Tile, prefetch, prefetch_second_level};
 use super::{Data, Matrix};
 use std::ops::Range;
 
-/// Which operand is packed.
+/// How an operand is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operand {
-    A,
-    B,
+pub(crate) enum Packing {
+    /// A, row by row.
+    Rows,
+    /// A, a vector for each step of depth that holds as many rows as a tile has.
+    Steps,
+    /// B, in panels of as many columns as a tile has.
+    Panels,
 }
 
 /// The size of a tile, and the lanes of a vector, of the instruction set in use.
@@ -32,27 +37,45 @@ pub(crate) struct TileShape {
     pub(crate) lanes: usize,
     /// See [`Tile::GROUP`].
     pub(crate) group: usize,
+    /// See [`Tile::NEAR`].
+    pub(crate) near: usize,
+    /// See [`Tile::PACKS_STEPS`].
+    pub(crate) packs_steps: bool,
     /// See [`Tile::PACKS_ON_THE_WAY`].
     pub(crate) packs_on_the_way: bool,
 }
 
-impl Operand {
-    /// Floats that `lanes × steps` take up when packed. Lanes of B are padded to whole panels.
-    pub(crate) fn packed_len(self, lanes: usize, steps: usize, tile: TileShape) -> usize {
+impl Packing {
+    /// Floats that `lanes × steps` take up when packed. Lanes are padded to whole panels.
+    pub(crate) fn len(self, lanes: usize, steps: usize, tile: TileShape) -> usize {
         match self {
-            Operand::A => lanes * row_stride(steps),
-            Operand::B => lanes.next_multiple_of(tile.columns) * steps,
+            Packing::Rows => lanes * row_stride(steps),
+            Packing::Steps => lanes.div_ceil(tile.rows) * step_panel(steps, tile.lanes),
+            Packing::Panels => lanes.next_multiple_of(tile.columns) * steps,
         }
     }
 
     /// How tiles read what was packed.
-    pub(crate) fn packed_lanes(self, data: &[f32], steps: usize, tile: TileShape) -> Lanes<'_> {
+    pub(crate) fn read(self, data: &[f32], steps: usize, tile: TileShape) -> Lanes<'_> {
         match self {
-            Operand::A => {
+            Packing::Rows => {
                 let lane = row_stride(steps);
                 Lanes { data, panel: tile.rows * lane, lane, step: 1 }
             }
-            Operand::B => Lanes { data, panel: tile.columns * steps, lane: 1, step: tile.columns },
+            Packing::Steps => {
+                Lanes { data, panel: step_panel(steps, tile.lanes), lane: 1, step: tile.lanes }
+            }
+            Packing::Panels => {
+                Lanes { data, panel: tile.columns * steps, lane: 1, step: tile.columns }
+            }
+        }
+    }
+
+    /// Pieces that are packed apart from each other are so many lanes or a multiple of it.
+    pub(crate) fn unit(self, tile: TileShape) -> usize {
+        match self {
+            Packing::Steps => tile.rows,
+            Packing::Rows | Packing::Panels => tile.columns,
         }
     }
 }
@@ -62,6 +85,11 @@ impl Operand {
 /// have the same last 12 bits of the address.
 pub(crate) fn row_stride(steps: usize) -> usize {
     steps.next_multiple_of(16) + 16
+}
+
+/// Floats from one panel of A packed by steps to the next, for the same reason.
+fn step_panel(steps: usize, lanes: usize) -> usize {
+    steps * lanes + 16
 }
 
 /// Copies rows `lanes` and columns `depth` of A into rows with [`row_stride`].
@@ -79,6 +107,26 @@ pub(crate) fn rows<S: Tile>(
         Data::F32(d) => rows_of(s, &source, d, &Single, out),
         Data::F16(d) => rows_of(s, &source, d, &Half, out),
         Data::Bf16(d) => rows_of(s, &source, d, &Brain, out),
+    }
+}
+
+/// Copies rows `lanes` and columns `depth` of A, whose columns lie in one piece each, into vectors
+/// of [`Tile::ROWS`] rows, a vector for each step.
+#[inline(always)]
+pub(crate) fn steps<S: Tile>(
+    s: S,
+    a: &Matrix<'_>,
+    lanes: Range<usize>,
+    depth: Range<usize>,
+    out: &mut [f32],
+) {
+    let needed = lanes.len().div_ceil(S::ROWS) * step_panel(depth.len(), S::LANES);
+    assert!(out.len() >= needed, "steps do not fit");
+    let Some(source) = Source::new(a, lanes, depth) else { return };
+    match a.data {
+        Data::F32(d) => steps_of(s, &source, d, &Single, out),
+        Data::F16(d) => steps_of(s, &source, d, &Half, out),
+        Data::Bf16(d) => steps_of(s, &source, d, &Brain, out),
     }
 }
 
@@ -250,6 +298,42 @@ fn rows_of<S: Tile, E: Copy, L: Stored<E>>(s: S, x: &Source, data: &[E], how: &L
                     }
                     let to = out.as_mut_ptr().add(l * stride + p);
                     move_transposed(s, how, size, from, x.step_stride, to, stride);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn steps_of<S: Tile, E: Copy, L: Stored<E>>(
+    s: S,
+    x: &Source,
+    data: &[E],
+    how: &L,
+    out: &mut [f32],
+) {
+    const { assert!(S::ROWS <= S::LANES, "a vector holds the rows of a tile") };
+    assert_eq!(x.lane_stride, 1, "columns of A are not in one piece");
+    let start = data[x.start..].as_ptr();
+    let panel = step_panel(x.steps, S::LANES);
+    let out = out[..x.lanes.div_ceil(S::ROWS) * panel].as_mut_ptr();
+    // A few steps at a time, so that whole cache lines are written, and read while they are near.
+    for p in (0..x.steps).step_by(S::LANES) {
+        let steps = (x.steps - p).min(S::LANES);
+        for (q, l) in (0..x.lanes).step_by(S::ROWS).enumerate() {
+            let lanes = (x.lanes - l).min(S::LANES);
+            for p in p..p + steps {
+                // SAFETY: `lanes` lanes from l on exist at step p, and a vector is read where that
+                // many are left; it is written to step p of panel q. Prefetches may be of anything.
+                unsafe {
+                    let from = start.add(p * x.step_stride + l);
+                    prefetch_second_level(from.wrapping_add(STEPS_AHEAD * x.step_stride).cast());
+                    let v = if lanes == S::LANES {
+                        how.load(s, from)
+                    } else {
+                        how.load_first(s, lanes, from)
+                    };
+                    s.store(out.add(q * panel + p * S::LANES), v);
                 }
             }
         }
