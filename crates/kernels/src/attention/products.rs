@@ -204,9 +204,12 @@ impl Product {
             a_step: self.inner_stride,
             b: self.right,
             b_step: self.right_stride,
+            b_panel: 0,
             keep: std::ptr::null_mut(),
             ahead: self.left,
             ahead_rows: 0,
+            ahead_share: 0,
+            then: [std::ptr::null(); 2],
         };
         // SAFETY: every address is that of an element (m, k), (k, n) or (m, n) with m < row + M,
         // k < inner and n < N · LANES, which the caller vouches for.

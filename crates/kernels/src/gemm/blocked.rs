@@ -400,12 +400,13 @@ fn multiply_on<S: Tile>(
         let count = S::GROUP.min(columns.len() - first);
         let start = rows.start * stride + columns.start + first;
         let out = job.out.pointer(start..start + (rows.len() - 1) * stride + count);
+        let then = if finish { job.tail.reads_at(start) } else { [std::ptr::null(); 2] };
         let size = (rows.len(), count, depth);
         let b = Lanes { data: &b.data[first / S::COLUMNS * b.panel..], ..b };
         // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this
         // task's alone.
         unsafe {
-            micro::block(s, size, a, b, room.as_deref_mut(), out, stride, write, |done| {
+            micro::block(s, size, a, b, room.as_deref_mut(), out, stride, write, then, |done| {
                 if finish {
                     let columns = columns.start + first..columns.start + first + count;
                     for row in done {

@@ -77,6 +77,18 @@ impl<'a> Tail<'a> {
             && self.residual.is_none()
     }
 
+    /// From where on the epilogue of the element at `start` will read what is laid out as `out`,
+    /// or write it: to be fetched beforehand. Null where there is nothing.
+    pub(super) fn reads_at(&self, start: usize) -> [*const f32; 2] {
+        let place = |x: Option<*const f32>| x.map_or(std::ptr::null(), |x| x.wrapping_add(start));
+        let first = match &self.activated {
+            Some(activated) => Some(activated.pointer(0..0).cast_const()),
+            None => self.factor.map(<[f32]>::as_ptr),
+        };
+        let second = self.residual.map(<[f32]>::as_ptr);
+        if first.is_some() { [place(first), place(second)] } else { [place(second), place(None)] }
+    }
+
     /// Finishes `out`, the `columns` of a row that starts at `row_start`.
     ///
     /// # Safety

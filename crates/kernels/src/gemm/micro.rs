@@ -48,17 +48,17 @@ pub(crate) trait Tile: Transpose {
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
     const PACKS_ON_THE_WAY: bool = false;
 
-    /// `out = A·B` or `out += A·B` for one tile of `rows × columns`.
+    /// `out = A·B` or `out += A·B` for one row of tiles, `rows × columns`.
     ///
     /// # Safety
-    /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns ≤ COLUMNS`; `a_lane` or `a_step` is 1; for each row `i`
-    /// and step `p < depth`,
-    /// `a + i · a_lane + p · a_step` is valid for reading, and at `b + p · b_step` as many floats
-    /// as `columns` rounded up to whole vectors; for each row `i` and column `j`,
-    /// `out + i · out_stride + j` is valid for writing (and reading, to add). `keep` is null, or
-    /// `rows` is ROWS and `keep + p · COLUMNS` is valid for writing as much as is read of B.
-    /// `ahead` may be anything.
-    unsafe fn tile(
+    /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns`; `a_lane` or `a_step` is 1; for each row `i` and step
+    /// `p < depth`, `a + i · a_lane + p · a_step` is valid for reading, and so are, at
+    /// `b + q · b_panel + p · b_step` for each panel `q`, as many floats as it has columns, rounded
+    /// up to whole vectors; for each row `i` and column `j`, `out + i · out_stride + j` is valid for
+    /// writing (and reading, to add). `keep` is null, or `rows` is ROWS and
+    /// `keep + (q · depth + p) · COLUMNS` is valid for writing as much as is read of B. `ahead` and
+    /// `then` may be anything.
+    unsafe fn tiles(
         self,
         size: (usize, usize),
         operands: Operands,
@@ -79,7 +79,7 @@ pub(crate) struct Lanes<'a> {
     pub(crate) step: usize,
 }
 
-/// What a tile is the product of.
+/// What a row of tiles is the product of.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands {
     pub(crate) depth: usize,
@@ -88,14 +88,41 @@ pub(crate) struct Operands {
     pub(crate) a: *const f32,
     pub(crate) a_lane: usize,
     pub(crate) a_step: usize,
-    /// The first column of B, and the floats from one step of depth to the next.
+    /// The first column of B, and the floats from one step of depth, and from one panel, to the
+    /// next.
     pub(crate) b: *const f32,
     pub(crate) b_step: usize,
-    /// Where to leave B as a packed panel, or null.
+    pub(crate) b_panel: usize,
+    /// Where to leave B as packed panels, or null.
     pub(crate) keep: *mut f32,
-    /// Rows of A, each in a piece, that will be needed soon.
+    /// Rows of A, each in a piece, that will be needed soon, and how many of them a tile fetches.
     pub(crate) ahead: *const f32,
     pub(crate) ahead_rows: usize,
+    pub(crate) ahead_share: usize,
+    /// What will be read after the product, laid out as the result is; or null.
+    pub(crate) then: [*const f32; 2],
+}
+
+impl Operands {
+    /// The operands of the tile with panel `q`.
+    #[inline(always)]
+    fn of_tile<S: Tile>(&self, q: usize) -> Self {
+        let ahead = (q * self.ahead_share).min(self.ahead_rows);
+        Self {
+            b: self.b.wrapping_add(q * self.b_panel),
+            keep: self.keep.wrapping_add(q * self.depth * S::COLUMNS),
+            ahead: self.ahead.wrapping_add(ahead * self.a_lane),
+            ahead_rows: self.ahead_share.min(self.ahead_rows - ahead),
+            then: self.then.map(|x| shifted(x, q * S::COLUMNS)),
+            ..*self
+        }
+    }
+}
+
+/// `x + by`, or null if it is null.
+#[inline(always)]
+fn shifted(x: *const f32, by: usize) -> *const f32 {
+    if x.is_null() { x } else { x.wrapping_add(by) }
 }
 
 /// A block of products on this thread: `out = A·B` or `out += A·B` with A `rows × depth` and B
@@ -103,7 +130,8 @@ pub(crate) struct Operands {
 /// for each range of rows that is done.
 ///
 /// B should fit in the second-level cache; loops over a larger one are the caller's. With `room`
-/// for its panels it is packed on the way, if that is worth it.
+/// for its panels it is packed on the way, if that is worth it. `then` is what `after_rows` will
+/// read, laid out as the result is: it is fetched meanwhile.
 ///
 /// # Safety
 /// For each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
@@ -118,6 +146,7 @@ pub(crate) unsafe fn block<S: Tile>(
     out: *mut f32,
     out_stride: usize,
     write: Write,
+    then: [*const f32; 2],
     mut after_rows: impl FnMut(std::ops::Range<usize>),
 ) {
     if rows == 0 || columns == 0 || depth == 0 {
@@ -128,6 +157,10 @@ pub(crate) unsafe fn block<S: Tile>(
         q * x.panel + (lanes - 1) * x.lane + (depth - 1) * x.step + 1
     };
     let panels = columns.div_ceil(S::COLUMNS);
+    for panel in panels.saturating_sub(2)..panels {
+        let lanes = S::COLUMNS.min(columns - panel * S::COLUMNS).next_multiple_of(S::LANES);
+        assert!(end(&b, panel, lanes) <= b.data.len(), "B has fewer columns");
+    }
     // A single row of tiles leaves nothing for others.
     let room = room.filter(|_| S::PACKS_ON_THE_WAY && rows > S::ROWS).map(|room| {
         assert!(room.len() >= panels * S::COLUMNS * depth, "no room for the panels");
@@ -136,41 +169,38 @@ pub(crate) unsafe fn block<S: Tile>(
     for i in (0..rows).step_by(S::ROWS) {
         let tile_rows = S::ROWS.min(rows - i);
         assert!(end(&a, i / S::ROWS, tile_rows) <= a.data.len(), "A has fewer rows");
-        // Each tile fetches its share of the rows that come next.
-        let next_rows = if a.step == 1 { S::ROWS.min(rows - i - tile_rows) } else { 0 };
-        let share = next_rows.div_ceil(panels);
-        for panel in 0..panels {
-            let tile_columns = S::COLUMNS.min(columns - panel * S::COLUMNS);
-            let loaded = tile_columns.next_multiple_of(S::LANES);
-            assert!(end(&b, panel, loaded) <= b.data.len(), "B has fewer columns");
-            let in_place = b.data[panel * b.panel..].as_ptr();
-            let packed = room.map(|room| room.wrapping_add(panel * S::COLUMNS * depth));
-            let (from, b_step, keep) = match packed {
-                None => (in_place, b.step, std::ptr::null_mut()),
-                Some(keep) if i == 0 => (in_place, b.step, keep),
-                Some(kept) => (kept.cast_const(), S::COLUMNS, std::ptr::null_mut()),
-            };
-            let next = (panel * share).min(next_rows);
-            let a_start = i / S::ROWS * a.panel;
-            let operands = Operands {
-                depth,
-                a: a.data[a_start..].as_ptr(),
-                a_lane: a.lane,
-                a_step: a.step,
-                b: from,
-                b_step,
-                keep,
-                ahead: a.data.as_ptr().wrapping_add(a_start + a.panel + next * a.lane),
-                ahead_rows: share.min(next_rows - next),
-            };
-            // SAFETY: the farthest elements of A and B that the tile reads are inside, by the
-            // assertions, and so are `depth` rows of each panel in `room`, which the first row of
-            // tiles, a whole one, writes before others read it; the tile is part of the block of
-            // `out` that the caller vouches for.
-            unsafe {
-                let out = out.add(i * out_stride + panel * S::COLUMNS);
-                s.tile((tile_rows, tile_columns), operands, out, out_stride, write);
+        let in_place = (b.data.as_ptr(), b.step, b.panel);
+        let ((from, b_step, b_panel), keep) = match room {
+            None => (in_place, std::ptr::null_mut()),
+            Some(room) if i == 0 => (in_place, room),
+            Some(room) => {
+                ((room.cast_const(), S::COLUMNS, S::COLUMNS * depth), std::ptr::null_mut())
             }
+        };
+        // Each tile fetches its share of the rows that come next.
+        let ahead_rows = if a.step == 1 { S::ROWS.min(rows - i - tile_rows) } else { 0 };
+        let a_start = i / S::ROWS * a.panel;
+        let operands = Operands {
+            depth,
+            a: a.data[a_start..].as_ptr(),
+            a_lane: a.lane,
+            a_step: a.step,
+            b: from,
+            b_step,
+            b_panel,
+            keep,
+            ahead: a.data.as_ptr().wrapping_add(a_start + a.panel),
+            ahead_rows,
+            ahead_share: ahead_rows.div_ceil(panels),
+            then: then.map(|x| shifted(x, i * out_stride)),
+        };
+        // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
+        // assertions (a panel before the last two ends before them), and so are `depth` rows of
+        // each panel in `room`, which the first row of tiles, a whole one, writes before others
+        // read it; the tiles are part of the block of `out` that the caller vouches for.
+        unsafe {
+            let out = out.add(i * out_stride);
+            s.tiles((tile_rows, columns), operands, out, out_stride, write);
         }
         after_rows(i..i + tile_rows);
     }
@@ -221,7 +251,7 @@ impl Layout {
 }
 
 /// One tile with `R` rows and `W` vectors, both known to the compiler so that `sum` lives in
-/// registers. The safety contract is that of [`Tile::tile`], with `rows = R`,
+/// registers. The safety contract is that of [`Tile::tiles`] for a single tile, with `rows = R`,
 /// `(W − 1) · LANES < columns ≤ W · LANES`, and a [`Layout`] that is true. Any R and W will do
 /// where B is neither a panel nor kept as one.
 #[inline(always)]
@@ -238,7 +268,7 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
     let keeps = LAYOUT & Layout::KEEP != 0;
     let by_steps = LAYOUT & Layout::STEPS != 0;
     let Operands { depth, a_lane, a_step, mut b, b_step, .. } = operands;
-    let Operands { mut ahead, mut ahead_rows, mut keep, .. } = operands;
+    let Operands { mut ahead, mut ahead_rows, mut keep, mut then, .. } = operands;
     // In rows, each has a pointer of its own, which moves once for a number of steps. Opaque, or
     // the compiler would derive each from the one before it, at every step.
     let mut rows = [operands.a; R];
@@ -307,8 +337,9 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
         };
     }
     let mut ahead_line = 0;
-    let mut row_of_out = out.cast_const();
-    let mut rows_of_out = R;
+    // Rows of C, and then of what follows the product.
+    let mut fetched = out.cast_const();
+    let mut rows_to_fetch = R;
     let mut p = 0;
     while p + STEPS_PER_PREFETCH <= depth {
         if ahead_rows > 0 {
@@ -320,12 +351,17 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
                 ahead_rows -= 1;
             }
         }
-        if rows_of_out > 0 {
-            for w in 0..W {
-                prefetch(row_of_out.wrapping_add(w * S::LANES));
+        if rows_to_fetch > 0 {
+            for line in (0..W * S::LANES).step_by(CACHE_LINE) {
+                prefetch(fetched.wrapping_add(line));
             }
-            row_of_out = row_of_out.wrapping_add(out_stride);
-            rows_of_out -= 1;
+            fetched = fetched.wrapping_add(out_stride);
+            rows_to_fetch -= 1;
+            if rows_to_fetch == 0 && !then[0].is_null() {
+                fetched = then[0];
+                then = [then[1], std::ptr::null()];
+                rows_to_fetch = R;
+            }
         }
         for t in 0..STEPS_PER_PREFETCH {
             step!(t);
@@ -406,11 +442,12 @@ pub(crate) fn prefetch(p: *const f32) {
     let _ = p;
 }
 
-/// Implements [`Tile::tile`] as a choice among the compiled sizes: every number of vectors in the
-/// first list with every number of rows in the second.
+/// Implements [`Tile::tiles`] as a choice among the compiled sizes: every number of rows in the
+/// last list, in tiles of so many vectors and, at the end of a row, of each number in the list
+/// before it.
 macro_rules! tiles {
-    ($set:ty, ($($feature:literal)?), $($vectors:literal)+, $rows:tt) => {
-        unsafe fn tile(
+    ($set:ty, ($($feature:literal)?), $whole:literal, $parts:tt, $rows:tt) => {
+        unsafe fn tiles(
             self,
             size: (usize, usize),
             operands: Operands,
@@ -428,15 +465,11 @@ macro_rules! tiles {
                 out_stride: usize,
                 write: Write,
             ) {
-                let vectors = columns.div_ceil(<$set as Simd>::LANES);
                 let layout = Layout::of::<$set>(rows, &operands);
                 // SAFETY: passed on from the caller; size and layout are the true ones.
                 unsafe {
-                    match vectors {
-                        $($vectors => tiles!(@ choose $vectors $rows rows layout ($set)
-                            (s, columns, operands, out, out_stride, write)),)+
-                        _ => unreachable!("a tile of {rows}×{columns}"),
-                    }
+                    tiles!(@ choose $whole $parts $rows rows layout ($set)
+                        (s, columns, operands, out, out_stride, write))
                 }
             }
             // SAFETY: the contract is the same, and the token shows that the CPU has the set.
@@ -444,27 +477,51 @@ macro_rules! tiles {
         }
     };
     // Layouts 0 and 1 in all sizes, the others for whole tiles.
-    (@ choose $vectors:literal $sizes:tt $rows:ident $layout:ident ($set:ty) $arguments:tt) => {
+    (@ choose $whole:literal $parts:tt $sizes:tt $rows:ident $layout:ident ($set:ty)
+        $arguments:tt) => {
         match $layout {
-            0 => tiles!(@ sizes $vectors $sizes $rows 0 $arguments),
-            1 => tiles!(@ sizes $vectors $sizes $rows 1 $arguments),
-            2 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 2 $arguments),
-            3 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 3 $arguments),
-            4 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 4 $arguments),
-            5 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 5 $arguments),
-            10 => tiles!(@ call { <$set as Tile>::ROWS } $vectors 10 $arguments),
+            0 => tiles!(@ sizes $whole $parts $sizes $rows 0 ($set) $arguments),
+            1 => tiles!(@ sizes $whole $parts $sizes $rows 1 ($set) $arguments),
+            2 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 2 ($set) $arguments),
+            3 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 3 ($set) $arguments),
+            4 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 4 ($set) $arguments),
+            5 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 5 ($set) $arguments),
+            10 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 10 ($set) $arguments),
             _ => unreachable!("a tile of layout {}", $layout),
         }
     };
-    (@ sizes $vectors:literal ($($size:literal)+) $rows:ident $layout:literal $arguments:tt) => {
+    (@ sizes $whole:literal $parts:tt ($($size:literal)+) $rows:ident $layout:literal ($set:ty)
+        $arguments:tt) => {
         match $rows {
-            $($size => tiles!(@ call $size $vectors $layout $arguments),)+
+            $($size => tiles!(@ row $size $whole $parts $layout ($set) $arguments),)+
             _ => unreachable!("a tile of {} rows", $rows),
         }
     };
-    (@ call $rows:tt $vectors:literal $layout:literal ($($argument:ident),+)) => {
-        tile_of::<_, $rows, $vectors, $layout>($($argument),+)
-    };
+    (@ row $rows:tt $whole:literal ($($part:literal)*) $layout:literal ($set:ty)
+        ($s:ident, $columns:ident, $operands:ident, $out:ident, $out_stride:ident, $write:ident)) =>
+    {{
+        let mut panel = 0;
+        let mut left = $columns;
+        // As long as all vectors of a tile are needed.
+        while left > ($whole - 1) * <$set as Simd>::LANES {
+            let columns = left.min(<$set as Tile>::COLUMNS);
+            let out = $out.add(panel * <$set as Tile>::COLUMNS);
+            let operands = $operands.of_tile::<$set>(panel);
+            tile_of::<_, $rows, $whole, $layout>($s, columns, operands, out, $out_stride, $write);
+            panel += 1;
+            left -= columns;
+        }
+        match left.div_ceil(<$set as Simd>::LANES) {
+            $($part => {
+                let out = $out.add(panel * <$set as Tile>::COLUMNS);
+                let operands = $operands.of_tile::<$set>(panel);
+                tile_of::<_, $rows, $part, $layout>(
+                    $s, left, operands, out, $out_stride, $write,
+                );
+            })*
+            _ => {}
+        }
+    }};
 }
 
 use crate::simd::{Portable, Simd};
@@ -473,7 +530,7 @@ impl Tile for Portable {
     // 4 × 8 sums are eight of the sixteen 4-lane registers of the x86-64 baseline.
     const ROWS: usize = 4;
     const VECTORS: usize = 1;
-    tiles!(Portable, (), 1, (1 2 3 4));
+    tiles!(Portable, (), 1, (), (1 2 3 4));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -482,7 +539,7 @@ impl Tile for crate::simd::Avx2 {
     const ROWS: usize = 6;
     const VECTORS: usize = 2;
     const PACKS_STEPS: bool = true;
-    tiles!(crate::simd::Avx2, ("avx2,fma,f16c"), 1 2, (1 2 3 4 5 6));
+    tiles!(crate::simd::Avx2, ("avx2,fma,f16c"), 2, (1), (1 2 3 4 5 6));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -496,5 +553,5 @@ impl Tile for crate::simd::Avx512 {
     const GROUP: usize = 192; // servers with this set have 1 MiB or more
     const PACKS_ON_THE_WAY: bool = true; // a row of a panel is 4 lines
     tiles!(crate::simd::Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),
-        1 2 3 4, (1 2 3 4 5 6));
+        4, (1 2 3), (1 2 3 4 5 6));
 }
