@@ -66,6 +66,15 @@ pub enum Outcome {
     },
 }
 
+/// What to do where the ids at hand were made of another text, by another tokenizer or split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// Make them anew.
+    Allowed,
+    /// Leave them, and say what has changed.
+    Refused,
+}
+
 impl Corpus {
     /// The ids of `source` under `tokenizer`, from the file `cache` if it is still right, else
     /// made and kept there. Documents are followed by the end token if the tokenizer has one.
@@ -74,6 +83,19 @@ impl Corpus {
         validation: &Validation,
         tokenizer: &Tokenizer,
         cache: &Path,
+        report: Report<'_>,
+    ) -> Result<Self> {
+        Self::prepare_with(source, validation, tokenizer, cache, Changes::Allowed, report)
+    }
+
+    /// As [`Self::prepare`]; with [`Changes::Refused`] other ids at `cache` are an error. Damaged ones
+    /// are made anew either way.
+    pub fn prepare_with(
+        source: &Source,
+        validation: &Validation,
+        tokenizer: &Tokenizer,
+        cache: &Path,
+        changes: Changes,
         report: Report<'_>,
     ) -> Result<Self> {
         let split = check_split(validation)?;
@@ -95,6 +117,9 @@ impl Corpus {
                         mismatch = Some("the text has changed");
                     }
                     survey = Some(now);
+                }
+                if let (Some(what), Changes::Refused) = (mismatch, changes) {
+                    return Err(Error::Changed { what });
                 }
                 if mismatch.is_none() && !cache::ids_are_sound(&header, &map) {
                     mismatch = Some("its ids do not match their checksum");

@@ -30,6 +30,15 @@ pub enum Error {
         #[source]
         error: std::io::Error,
     },
+    /// What a run learns from is not what it was.
+    #[error(
+        "{what} since this run began\n\
+         hint: put it back as it was to go on, or start a new run with --out"
+    )]
+    Changed {
+        /// "the text has changed", …
+        what: &'static str,
+    },
     /// Nothing to learn from.
     #[error("{what} is empty\nhint: give a file with some text in it")]
     Empty {

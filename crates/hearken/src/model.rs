@@ -1,12 +1,13 @@
 //! The model that a command works with: found, loaded, and joined with its tokenizer.
 
 use crate::failure::Failure;
+use crate::terminal::say;
 use hearken::data::tokenizer::{Special, Tokenizer};
 use hearken::formats::directory::SpecialTokens;
 use hearken::formats::{self, Family};
 use hearken::nn::decoder::Decoder;
 use hearken::tensor::ops::cross_entropy::IGNORED;
-use hearken::train::files;
+use hearken::train::{checkpoint, files};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -40,7 +41,7 @@ pub(crate) struct Model {
 impl Model {
     /// Finds and loads it.
     pub(crate) fn open(arguments: &ModelArguments) -> Result<Self, Failure> {
-        let directory = locate(arguments.model.as_deref())?;
+        let directory = locate_sound(arguments.model.as_deref())?;
         let loaded = formats::load(&directory)?;
         let formats::directory::Loaded { model, family, special } = loaded;
         Ok(Self { directory, decoder: model, family, special })
@@ -111,20 +112,48 @@ fn has_tokenizer(directory: &Path) -> bool {
 
 /// The model directory that is meant: itself, a run's best or last checkpoint, or the newest run's.
 pub(crate) fn locate(path: Option<&Path>) -> Result<PathBuf, Failure> {
+    Ok(candidates(path)?.swap_remove(0))
+}
+
+/// The first of the directories that may be meant whose model is what was written; a damaged one is
+/// named.
+fn locate_sound(path: Option<&Path>) -> Result<PathBuf, Failure> {
+    let mut candidates = candidates(path)?.into_iter().peekable();
+    loop {
+        let Some(candidate) = candidates.next() else {
+            return Err(Failure::Input("there is no checkpoint".to_owned()));
+        };
+        let Err(error) = checkpoint::verify_model(&candidate) else { return Ok(candidate) };
+        match candidates.peek() {
+            Some(next) => say!("warning: {error}\nusing {} instead", next.display()),
+            None => {
+                return Err(Failure::Input(format!(
+                    "{error}\nhint: use another checkpoint; if you have changed this one yourself, \
+                     remove its SHA256SUMS"
+                )));
+            }
+        }
+    }
+}
+
+/// The directories that may be meant, at least one, the first choice first.
+fn candidates(path: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     let Some(path) = path else { return newest_run() };
     if is_model(path) {
-        return Ok(path.to_owned());
+        return Ok(vec![path.to_owned()]);
     }
     let named = Path::new(RUNS).join(path);
     for run in [path, &named] {
         if run.join("checkpoints").is_dir() {
-            return checkpoint_of(run).ok_or_else(|| {
-                Failure::Input(format!(
+            let found = checkpoints_of(run);
+            if found.is_empty() {
+                return Err(Failure::Input(format!(
                     "{} has no checkpoint yet\nhint: wait until training has saved one, or resume \
                      it",
                     run.display()
-                ))
-            });
+                )));
+            }
+            return Ok(found);
         }
     }
     let what = if path.exists() { "is neither a model nor a run" } else { "does not exist" };
@@ -139,15 +168,21 @@ fn is_model(path: &Path) -> bool {
     path.join("config.json").is_file()
 }
 
-/// The best checkpoint of a run, or else the last.
-fn checkpoint_of(run: &Path) -> Option<PathBuf> {
+/// The best checkpoint of a run and the last, as far as they are there and differ.
+fn checkpoints_of(run: &Path) -> Vec<PathBuf> {
     let checkpoints = run.join("checkpoints");
     let follow =
         |name: &str| files::pointed(&checkpoints.join(name)).map(|to| checkpoints.join(to));
-    [follow("best"), follow("last")].into_iter().flatten().find(|path| is_model(path))
+    let mut found: Vec<PathBuf> = [follow("best"), follow("last")]
+        .into_iter()
+        .flatten()
+        .filter(|path| is_model(path))
+        .collect();
+    found.dedup();
+    found
 }
 
-fn newest_run() -> Result<PathBuf, Failure> {
+fn newest_run() -> Result<Vec<PathBuf>, Failure> {
     let nothing = |what: &str| {
         Failure::Input(format!(
             "{what}\nhint: name a model with --model DIR, or make one with 'hearken train'"
@@ -159,15 +194,14 @@ fn newest_run() -> Result<PathBuf, Failure> {
     let changed = |run: &Path| -> Option<SystemTime> {
         std::fs::metadata(run.join("checkpoints")).ok()?.modified().ok()
     };
-    let mut found: Vec<(SystemTime, PathBuf)> = runs
+    let mut found: Vec<(SystemTime, Vec<PathBuf>)> = runs
         .flatten()
-        .filter_map(|entry| {
-            let checkpoint = checkpoint_of(&entry.path())?;
-            Some((changed(&entry.path())?, checkpoint))
-        })
+        .map(|entry| entry.path())
+        .filter_map(|run| Some((changed(&run)?, checkpoints_of(&run))))
+        .filter(|(_, checkpoints)| !checkpoints.is_empty())
         .collect();
     found.sort();
-    found.pop().map(|(_, path)| path).ok_or_else(|| nothing("no run in 'runs' has a checkpoint"))
+    found.pop().map(|(_, paths)| paths).ok_or_else(|| nothing("no run in 'runs' has a checkpoint"))
 }
 
 /// Reads `1,2,3`.

@@ -70,6 +70,7 @@ pub(crate) enum TokenizerKind {
     Character,
     Byte,
     Bpe,
+    #[serde(rename = "wordpiece", alias = "word-piece")]
     WordPiece,
     Unigram,
 }
@@ -131,8 +132,7 @@ impl RunConfig {
                 put(&mut table, filled.as_ref(), set)?;
             }
             // Errors of the file itself are reported with the file's own lines.
-            let given = format!("--set {}", sets.join(" --set "));
-            with_kinds(table, sets, &given).map_err(|error| input(alone.err().unwrap_or(error)))?
+            with_kinds(table, sets).map_err(|error| input(alone.err().unwrap_or(error)))?
         };
         if !(0.0..1.0).contains(&config.data.validation) {
             return Err(Failure::Input(format!(
@@ -187,15 +187,25 @@ fn input(error: impl std::fmt::Display) -> Failure {
 /// Makes a configuration of `table`. Where one of `sets` has chosen another kind
 /// (`train.schedule.kind=constant`), keys that the file gave to the old one and that the new one
 /// does not know are left away.
-fn with_kinds(
-    mut table: toml::Table,
-    sets: &[String],
-    name: &str,
-) -> Result<RunConfig, ConfigError> {
+fn with_kinds(mut table: toml::Table, sets: &[String]) -> Result<RunConfig, ConfigError> {
+    // The one of `sets` that a key comes from, or all.
+    let place = |key: Option<&[String]>| {
+        let key = key.map(|path| path.join(".")).unwrap_or_default();
+        let gives = |set: &&String| {
+            set.split_once('=').is_some_and(|(path, _)| {
+                let path = path.trim();
+                key == path || key.starts_with(&format!("{path}."))
+            })
+        };
+        match sets.iter().rev().find(gives) {
+            Some(set) => format!("--set {set}"),
+            None => format!("--set {}", sets.join(" --set ")),
+        }
+    };
     let keys: Vec<&str> = sets.iter().filter_map(|set| set.split_once('=')).map(|s| s.0).collect();
     let chosen: Vec<&str> = keys.iter().filter_map(|key| key.strip_suffix(".kind")).collect();
     loop {
-        let error = match parse::from_table(table.clone(), name) {
+        let error = match parse::from_table(table.clone(), place) {
             Ok(config) => return Ok(config),
             Err(error) => error,
         };
@@ -217,7 +227,8 @@ fn with_kinds(
 /// Puts `a.b=value` into the table; the value is TOML, or text if it is not.
 ///
 /// A choice (a table with `kind`) that the table leaves to its default is taken from `filled`, which
-/// has all defaults, so that one of its keys can be set: `train.schedule.warmup=10`.
+/// has all defaults, so that one of its keys can be set: `train.schedule.warmup=10`. Another kind has
+/// defaults of its own, but for the schedule, where warm-up and floor mean the same in all of them.
 fn put(
     table: &mut toml::Table,
     mut filled: Option<&toml::Table>,
@@ -234,10 +245,21 @@ fn put(
     };
     let mut path: Vec<&str> = key.trim().split('.').collect();
     let last = path.pop().filter(|name| !name.is_empty()).ok_or_else(|| wrong("no key"))?;
+    if path.is_empty()
+        && let Some(filled) = filled.filter(|filled| !filled.contains_key(last))
+    {
+        // A key of one of the tables, perhaps, given without it.
+        let of = |table: &&String| filled[*table].get(last).is_some();
+        if let Some(table) = filled.keys().find(of) {
+            return Err(Failure::Input(format!(
+                "--set {set}: there is no {last}\nhint: did you mean {table}.{last}?"
+            )));
+        }
+    }
     let mut table = table;
     for (depth, name) in path.iter().copied().enumerate() {
         filled = filled.and_then(|filled| filled.get(name)).and_then(toml::Value::as_table);
-        let is_chosen = depth + 1 == path.len() && last == "kind";
+        let is_chosen = depth + 1 == path.len() && last == "kind" && name != "schedule";
         let start = filled.filter(|filled| filled.contains_key("kind") && !is_chosen);
         let inner = table
             .entry(name)
@@ -279,6 +301,13 @@ mod tests {
         assert_eq!(last(&config.train), last(&default)); // the same kind and floor
         let config = with(&["train.schedule.kind=constant"]).unwrap();
         assert_eq!(config.train.schedule.factor(1999, 2000), 1.0);
+        for kind in ["constant", "linear", "inverse-sqrt", "wsd"] {
+            let config = with(&[&format!("train.schedule.kind={kind}")]).unwrap();
+            assert_eq!(config.train.schedule.warmup(), default.schedule.warmup(), "{kind}");
+        }
+        let lion = with(&["train.optimizer.kind=lion"]).unwrap().train.optimizer;
+        let whole = with(&["train.optimizer={kind='lion'}"]).unwrap().train.optimizer;
+        assert_eq!(lion, whole); // not the betas of AdamW
         with(&["model.position.kind=rope", "model.position.base=5.0"]).unwrap();
     }
 
@@ -335,6 +364,12 @@ mod tests {
             panic!("haeds was taken")
         };
         assert!(message.starts_with("test.toml, line 6"), "{message}");
+        let sets = ["model.width=16", "data.tokenizer=bpee", "train.lr=1"];
+        let Err(Failure::Input(message)) = with(&sets) else { panic!() };
+        assert!(
+            message.starts_with("--set data.tokenizer=bpee: data.tokenizer: unkn"),
+            "{message}"
+        );
         let Err(Failure::Input(message)) = with(&["train.stpes=5"]) else { panic!() };
         assert!(message.starts_with("--set train.stpes=5: unknown"), "{message}");
         assert!(message.ends_with("hint: did you mean `steps`?"), "{message}");
@@ -345,6 +380,8 @@ mod tests {
         for (set, named) in [
             ("train.lrr=1", "lrr"),
             ("train", "key=value"),
+            ("width=8", "did you mean model.width?"),
+            ("lr=0.1", "did you mean train.lr?"),
             ("model.width.x=1", "not a table"),
             ("train.steps=many", "many"),
             ("data.validation=2", "validation"),

@@ -356,9 +356,86 @@ fn a_directory_in_use_is_refused() {
         assert!(start.elapsed() < Duration::from_mins(2), "the run does not start");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let output = run(here.hearken().args(["train", "--resume", "run"]));
+    let again = [&["train", "--resume", "run"][..], &arguments]
+        .map(|again| run(here.hearken().args(again)));
     child.kill().unwrap();
     child.wait().unwrap();
+    for output in again {
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let told = stderr(&output);
+        assert!(told.contains("in use by another run") && told.contains("hint: "), "{told}");
+    }
+}
+
+#[test]
+fn a_model_with_room_for_more_tokens_trains_and_writes() {
+    let here = Temporary::new("room");
+    here.file("tiny.toml", TINY.replace("context = 16", "context = 16\nvocabulary = 500"));
+    here.file("cats.txt", text());
+    let train = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
+    let output = run(here.hearken().args(train));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("different tokens"), "{}", stderr(&output));
+    assert!(here.0.join("run/checkpoints/step-000012/model.safetensors").is_file());
+    let samples = std::fs::read_to_string(here.0.join("run/samples.txt")).unwrap();
+    assert!(samples.contains("=== step 12 ==="), "{samples}");
+}
+
+#[test]
+fn a_resumed_run_keeps_its_tokenizer_and_its_text() {
+    let here = Temporary::new("kept");
+    here.file("tiny.toml", TINY);
+    here.file("cats.txt", text());
+    let tokenizer = |kind: &str| {
+        let train = ["tokenizer", "train", "--kind", kind, "--out", "mine.json", "cats.txt"];
+        let output = run(here.hearken().args(train));
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    tokenizer("bpe");
+    let train = ["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", "run"];
+    let set = ["--set", "data.tokenizer_file=mine.json"];
+    let output = run(here.hearken().args(train).args(set));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let kept = std::fs::read(here.0.join("run/tokenizer.json")).unwrap();
+    std::fs::remove_file(here.0.join("mine.json")).unwrap();
+    tokenizer("byte");
+    let resume =
+        |steps: &str| run(here.hearken().args(["train", "--resume", "run", "--steps", steps]));
+    let output = resume("14");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(std::fs::read(here.0.join("run/tokenizer.json")).unwrap(), kept);
+    // Another text is another run; the old one put back goes on.
+    here.file("cats.txt", text().replace("cat", "rat"));
+    let output = resume("16");
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the text has changed since this run began"));
     assert!(stderr(&output).contains("hint: "), "{}", stderr(&output));
+    here.file("cats.txt", text());
+    let output = resume("16");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(metrics(&here.0.join("run")).len(), 16);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_not_written_with() {
+    let here = with_a_run("damaged");
+    let flip = |step: &str| {
+        let path = here.0.join("run/checkpoints").join(step).join("model.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    };
+    let generate = || {
+        run(here.hearken().args(["generate", "--model", "run", "--prompt", "the", "--tokens", "3"]))
+    };
+    assert!(generate().status.success());
+    flip("step-000012"); // the last, and the best if the loss fell to the end
+    let output = generate();
+    let told = stderr(&output);
+    assert!(told.contains("step-000012 is damaged: model.safetensors"), "{told}");
+    if !output.status.success() {
+        assert_eq!(output.status.code(), Some(2));
+        assert!(told.contains("hint: "), "{told}");
+    }
 }

@@ -8,33 +8,73 @@ use serde::de::DeserializeOwned;
 pub fn from_toml<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| {
         let message = error.message();
-        let line =
-            error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
         // Inside a choice the deserialiser knows only where the choice begins.
-        let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
-        let line = unknown.and_then(|(key, _)| line_of(key, text)).or(line);
+        let guilty = toml::from_str(text).ok().and_then(|table| guilty::<T>(&table, message));
+        let start = guilty.as_ref().and_then(|path| start_of(path, text));
+        let start = start.or_else(|| error.span().map(|span| span.start));
+        // The line in which that byte is, from 1.
+        let line = start.map(|start| text[..start.min(text.len())].split('\n').count());
         let place = line.map_or(name.to_owned(), |line| format!("{name}, line {line}"));
-        ConfigError::new(format!("{place}: {}", plain(message)), hint(message))
+        error_at(&place, guilty.as_deref(), message)
     })
 }
 
-/// The first line, from 1, in which `key` is given a value.
-fn line_of(key: &str, text: &str) -> Option<usize> {
-    let gives = |line: &str| {
-        line.match_indices(key).any(|(at, _)| {
-            let before = line[..at].trim_end().chars().next_back();
-            let begins = matches!(before, None | Some('{' | ',' | '.'));
-            begins && line[at + key.len()..].trim_start().starts_with('=')
-        })
+/// Makes a configuration of `table`; `place` says where a key, as `["model", "width"]`, comes from,
+/// for messages: the key that is at fault, if it is one.
+pub fn from_table<T: DeserializeOwned>(
+    table: toml::Table,
+    place: impl Fn(Option<&[String]>) -> String,
+) -> Result<T, ConfigError> {
+    table.clone().try_into().map_err(|error: toml::de::Error| {
+        let guilty = guilty::<T>(&table, error.message());
+        error_at(&place(guilty.as_deref()), guilty.as_deref(), error.message())
+    })
+}
+
+fn error_at(place: &str, guilty: Option<&[String]>, message: &str) -> ConfigError {
+    // An unknown field is named by the message itself.
+    let key = guilty.filter(|_| !message.starts_with("unknown field"));
+    let key = key.map_or(String::new(), |path| format!("{}: ", path.join(".")));
+    ConfigError::new(format!("{place}: {key}{}", plain(message)), hint(message))
+}
+
+/// The key without which this message would not come.
+fn guilty<T: DeserializeOwned>(table: &toml::Table, message: &str) -> Option<Vec<String>> {
+    let mut paths = Vec::new();
+    leaves(table, &mut Vec::new(), &mut paths);
+    paths.into_iter().find(|path| {
+        let mut without = table.clone();
+        let (last, tables) = path.split_last().expect("a path has a name");
+        let inner =
+            tables.iter().try_fold(&mut without, |table, name| table.get_mut(name)?.as_table_mut());
+        inner.and_then(|inner| inner.remove(last)).is_some()
+            && without.try_into::<T>().err().is_none_or(|error| error.message() != message)
+    })
+}
+
+/// The paths of all values that are not tables.
+fn leaves(table: &toml::Table, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    for (key, value) in table {
+        path.push(key.clone());
+        match value.as_table() {
+            Some(inner) => leaves(inner, path, found),
+            None => found.push(path.clone()),
+        }
+        path.pop();
+    }
+}
+
+/// The byte at which the value of a key begins.
+fn start_of(path: &[String], text: &str) -> Option<usize> {
+    let table = toml::de::DeTable::parse(text).ok()?;
+    let (first, rest) = path.split_first()?;
+    let named = |table: &toml::de::DeTable<'_>, name: &String| {
+        table.iter().find(|(key, _)| key.get_ref() == name.as_str()).map(|(_, value)| value.clone())
     };
-    text.lines().position(gives).map(|line| line + 1)
-}
-
-/// Makes a configuration of `table`; `name` says where it comes from, for messages.
-pub fn from_table<T: DeserializeOwned>(table: toml::Table, name: &str) -> Result<T, ConfigError> {
-    table.try_into().map_err(|error: toml::de::Error| {
-        ConfigError::new(format!("{name}: {}", plain(error.message())), hint(error.message()))
-    })
+    let value = named(table.get_ref(), first)?;
+    let value =
+        rest.iter().try_fold(value, |value, name| named(value.get_ref().as_table()?, name))?;
+    Some(value.span().start)
 }
 
 /// What the deserialiser expected, in words that are not Rust's.
@@ -147,7 +187,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_type_says_where() {
+    fn what_is_wrong_is_named_with_its_line() {
+        for (right, wrong, told) in [
+            ("width = 8", "width = \"x\"", "m.toml, line 4: width: invalid type: string \"x\""),
+            ("heads = 2", "heads = 2\n\nnorm = { kind = \"rsm\" }", "m.toml, line 7: norm.kind: "),
+            ("heads = 2", "heads = 2\n[norm]\nkind = \"rms\"\neps = true", "line 8: norm.eps: "),
+            ("heads = 2", "heads = 2 2", "m.toml, line 5: "),
+            ("heads = 2\n", "", "m.toml, line 1: missing field `heads`"),
+        ] {
+            let text = GOOD.replace(right, wrong);
+            let error = from_toml::<ModelConfig>(&text, "m.toml").unwrap_err();
+            assert!(error.message.contains(told), "{error}");
+        }
+        // Of two that are wrong in the same way none is without the other; the message stands alone.
         let error = from_toml::<ModelConfig>(&GOOD.replace('8', "\"x\""), "m.toml").unwrap_err();
         assert!(error.message.starts_with("m.toml"), "{error}");
     }

@@ -17,9 +17,16 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// What a run writes beside its configuration and metrics.
-const WRITTEN: [&str; 5] =
-    ["diagnostics.jsonl", "loss.svg", "report.html", "samples.txt", "checkpoints"];
+/// What a run writes.
+const WRITTEN: [&str; 7] = [
+    "config.toml",
+    "metrics.jsonl",
+    "diagnostics.jsonl",
+    "loss.svg",
+    "report.html",
+    "samples.txt",
+    "checkpoints",
+];
 /// Bytes of a configuration; none written by a person comes near.
 const MOST_CONFIG: u64 = 16 << 20;
 
@@ -38,8 +45,12 @@ impl RunDirectory {
     /// Makes a new run directory at `path`, which must not hold a run yet, nor files of others under
     /// the names that a run gives, `prepared` among them.
     pub fn create(path: &Path, prepared: &[&str]) -> Result<Self, Error> {
-        if Self::holds_run(path) {
-            return Err(Error::Exists { path: path.to_owned() });
+        if Self::holds_run(path) && path.join("lock").exists() {
+            // One that is at work is in use, and cannot be continued meanwhile.
+            return Err(match Self::lock(path, true) {
+                Err(error @ Error::InUse { .. }) => error,
+                _ => Error::Exists { path: path.to_owned() },
+            });
         }
         // Where a lock is, a run has begun to prepare: the files are its own.
         let mut names = WRITTEN.iter().chain(prepared);
@@ -236,10 +247,12 @@ mod tests {
         let path = dir.path().join("runs/a");
         let first = RunDirectory::create(&path, &[]).unwrap();
         first.write("config.toml", "x = 1\n").unwrap();
-        let Err(error) = RunDirectory::open(&path) else { panic!("opened twice") };
-        let text = error.to_string();
         let me = format!("in use by another run (process {})", std::process::id());
-        assert!(text.contains(&me) && text.contains("hint: "), "{text}");
+        for again in [RunDirectory::open(&path), RunDirectory::create(&path, &[])] {
+            let Err(error) = again else { panic!("opened twice") };
+            let text = error.to_string();
+            assert!(text.contains(&me) && text.contains("hint: "), "{text}");
+        }
         drop(first);
         assert_eq!(RunDirectory::read_config(&path).unwrap(), "x = 1\n");
         RunDirectory::open(&path).unwrap();
@@ -257,7 +270,7 @@ mod tests {
 
     #[test]
     fn files_of_others_are_not_overwritten() {
-        for name in ["samples.txt", "report.html", "tokenizer.json", "checkpoints"] {
+        for name in ["config.toml", "samples.txt", "report.html", "tokenizer.json", "checkpoints"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(name), "mine").unwrap();
             fs::write(dir.path().join("notes.txt"), "mine too").unwrap();

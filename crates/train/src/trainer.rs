@@ -476,12 +476,18 @@ impl<'a> Trainer<'a> {
 
     fn sample(&mut self) -> Result<(), Error> {
         let step = self.step;
-        let sample = self.with_judged_weights(|task, _| task.sample(step))?;
-        if let Some(sample) = sample {
-            self.progress.message(&format!("── step {step} ──\n{}", sample.trim_end()));
-            self.records.sample(step, &sample)?;
+        match self.with_judged_weights(|task, _| task.sample(step)) {
+            Ok(Some(sample)) => {
+                self.progress.message(&format!("── step {step} ──\n{}", sample.trim_end()));
+                self.records.sample(step, &sample)
+            }
+            Ok(None) => Ok(()),
+            // Nothing is lost with a sample, and all since the last checkpoint would be with the run.
+            Err(error) => {
+                self.progress.message(&format!("warning: no sample after step {step}: {error}"));
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Seconds of training so far.

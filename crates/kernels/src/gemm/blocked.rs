@@ -19,9 +19,11 @@
 //! thread packs for itself instead, and threads meet once. A in rows of f32 is used in place, and
 //! so is a narrow matrix. With A in place and many rows and columns, a task is a strip of columns
 //! for a chunk of rows, with its own copy of the strip: nothing is shared, and threads meet once.
-//! B in rows of f32 is packed [on the way](super::micro) by the strip that uses it, a group at a
-//! time, unless A is in place and strips are of rows: then they are many, and each would do it
-//! again.
+//! How narrow that is, and the rest of this, depends on the instruction set ([`Tile::NEAR`],
+//! [`Tile::PACKS_STEPS`], [`Tile::PACKS_ON_THE_WAY`]): an A whose columns lie in one piece each is
+//! packed in rows or by steps, and a B in rows of f32 is packed beforehand or [on the
+//! way](super::micro), by the strip that uses it, a group at a time, unless A is in place and strips
+//! are of rows: then they are many, and each would do it again.
 //!
 //! **Order of summation.** K is cut by [`depth_block`], from K alone, and a thread sums whole
 //! elements. So an element is `((block₀ + block₁) + block₂) + …`, each block one chain of
@@ -40,13 +42,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// since C is read and written once per block.
 const DEPTH: usize = 768;
 /// Rows of A per strip, if it is in place. A strip that is packed has as many as a group of B has
-/// columns, so that both fit the same cache.
+/// columns, so that both fit the same cache (packed by steps it takes a third more).
 const STRIP_ROWS: usize = 180;
 /// Least rows in a chunk: packing the strip of B is then some 3 % of a task.
 const CHUNK_ROWS: usize = 512;
 /// Columns from which on chunks of rows are worth it.
 const CHUNKS_FROM_COLUMNS: usize = 384;
-/// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
+/// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache, or a
+/// third more of an A packed by steps.
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time: so many with a block of K.
 const SHARED_LANES: usize = SHARED / DEPTH;
@@ -76,11 +79,10 @@ pub(super) fn depth_block(k: usize) -> usize {
 /// to the next?
 fn is_near(stride: usize, k: usize, lanes_of_the_other: usize) -> bool {
     let most = if lanes_of_the_other <= FEW { IN_PLACE_FOR_FEW } else { IN_PLACE };
-    let near = || stride.saturating_mul(depth_block(k).max(IN_PLACE_STEPS)) <= most;
-    stride == 1 || stride <= tile_shape().near && near()
+    let small = || stride.saturating_mul(depth_block(k).max(IN_PLACE_STEPS)) <= most;
+    stride == 1 || stride <= tile_shape().near && small()
 }
 
-/// Which operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
     A,
@@ -400,7 +402,8 @@ fn multiply_on<S: Tile>(
         let count = S::GROUP.min(columns.len() - first);
         let start = rows.start * stride + columns.start + first;
         let out = job.out.pointer(start..start + (rows.len() - 1) * stride + count);
-        let then = if finish { job.tail.reads_at(start) } else { [std::ptr::null(); 2] };
+        let fetches = finish && S::FETCHES_FOR_EPILOGUE;
+        let then = if fetches { job.tail.touches_at(start) } else { [std::ptr::null(); 2] };
         let size = (rows.len(), count, depth);
         let b = Lanes { data: &b.data[first / S::COLUMNS * b.panel..], ..b };
         // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this

@@ -77,9 +77,9 @@ impl<'a> Tail<'a> {
             && self.residual.is_none()
     }
 
-    /// From where on the epilogue of the element at `start` will read what is laid out as `out`,
-    /// or write it: to be fetched beforehand. Null where there is nothing.
-    pub(super) fn reads_at(&self, start: usize) -> [*const f32; 2] {
+    /// What the epilogue from element `start` on will read or write beside `out`, to be fetched
+    /// beforehand: at most two, nulls last. (Not a factor beside `activated`, which nobody has.)
+    pub(super) fn touches_at(&self, start: usize) -> [*const f32; 2] {
         let place = |x: Option<*const f32>| x.map_or(std::ptr::null(), |x| x.wrapping_add(start));
         let first = match &self.activated {
             Some(activated) => Some(activated.pointer(0..0).cast_const()),

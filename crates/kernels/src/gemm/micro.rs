@@ -11,11 +11,12 @@
 //!
 //! What makes it fast is that `sum` stays in registers, `B[p]` is loaded once for all R rows and
 //! `A[i][p]` is broadcast once for all columns: a step of R·W multiply-adds of W vectors needs
-//! R + W loads. What the next tile needs is fetched meanwhile, a line at a time, because a burst
-//! of fetches would hold up the loads of B.
+//! R + W loads. What the next tile and the epilogue need is fetched meanwhile, a line at a time,
+//! because a burst of fetches would hold up the loads of B.
 //!
 //! **Operands** are read with strides ([`Lanes`]), in place or as [`super::pack`] has laid them
-//! out: A in rows or by steps, B in panels of [`Tile::COLUMNS`] columns, `panel[p · COLUMNS + j] = B[p][j]`.
+//! out: A in rows, or by steps with ROWS rows in a vector, B in panels of [`Tile::COLUMNS`] columns,
+//! `panel[p · COLUMNS + j] = B[p][j]`.
 //!
 //! B may also come in rows that are far apart, and be packed on the way: the first row of tiles
 //! reads it where it is and leaves each panel behind for the tiles below. The stores and fetches
@@ -38,13 +39,15 @@ pub(crate) trait Tile: Transpose {
     /// Columns of B per group, whole tiles: a block of K of it is 288 KiB, inside a second-level
     /// cache of 512 KiB.
     const GROUP: usize = 96;
-    /// Most floats from one step of depth to the next of an operand that tiles read in place. Each
-    /// step is then on a cache line of its own, in few of the sets of a first-level cache, which
-    /// pays only where a tile reads several lines of it.
-    const NEAR: usize = 32;
+    /// Most floats from one step of depth to the next of an operand that tiles read in place; by
+    /// default the sizes in `blocked` alone decide. Steps that are further apart are on lines in few
+    /// of the sets of a first-level cache, and push each other out.
+    const NEAR: usize = usize::MAX;
     /// Is A packed by steps where its columns lie in one piece each? It is a copy then, where rows
     /// would take a transpose, and tiles find all rows of a step in one vector.
     const PACKS_STEPS: bool = false;
+    /// Do tiles fetch what the epilogue will touch?
+    const FETCHES_FOR_EPILOGUE: bool = false;
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
     const PACKS_ON_THE_WAY: bool = false;
 
@@ -99,7 +102,7 @@ pub(crate) struct Operands {
     pub(crate) ahead: *const f32,
     pub(crate) ahead_rows: usize,
     pub(crate) ahead_share: usize,
-    /// What will be read after the product, laid out as the result is; or null.
+    /// What the epilogue will touch, laid out as the result is; nulls last.
     pub(crate) then: [*const f32; 2],
 }
 
@@ -110,7 +113,7 @@ impl Operands {
         let ahead = (q * self.ahead_share).min(self.ahead_rows);
         Self {
             b: self.b.wrapping_add(q * self.b_panel),
-            keep: self.keep.wrapping_add(q * self.depth * S::COLUMNS),
+            keep: shifted(self.keep, q * self.depth * S::COLUMNS).cast_mut(),
             ahead: self.ahead.wrapping_add(ahead * self.a_lane),
             ahead_rows: self.ahead_share.min(self.ahead_rows - ahead),
             then: self.then.map(|x| shifted(x, q * S::COLUMNS)),
@@ -131,7 +134,7 @@ fn shifted(x: *const f32, by: usize) -> *const f32 {
 ///
 /// B should fit in the second-level cache; loops over a larger one are the caller's. With `room`
 /// for its panels it is packed on the way, if that is worth it. `then` is what `after_rows` will
-/// read, laid out as the result is: it is fetched meanwhile.
+/// touch, laid out as the result is, nulls last: it is fetched meanwhile.
 ///
 /// # Safety
 /// For each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
@@ -157,6 +160,7 @@ pub(crate) unsafe fn block<S: Tile>(
         q * x.panel + (lanes - 1) * x.lane + (depth - 1) * x.step + 1
     };
     let panels = columns.div_ceil(S::COLUMNS);
+    // Panels before the last two are as wide as the last but one, and end before it.
     for panel in panels.saturating_sub(2)..panels {
         let lanes = S::COLUMNS.min(columns - panel * S::COLUMNS).next_multiple_of(S::LANES);
         assert!(end(&b, panel, lanes) <= b.data.len(), "B has fewer columns");
@@ -195,7 +199,7 @@ pub(crate) unsafe fn block<S: Tile>(
             then: then.map(|x| shifted(x, i * out_stride)),
         };
         // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
-        // assertions (a panel before the last two ends before them), and so are `depth` rows of
+        // assertions, and so are `depth` rows of
         // each panel in `room`, which the first row of tiles, a whole one, writes before others
         // read it; the tiles are part of the block of `out` that the caller vouches for.
         unsafe {
@@ -206,7 +210,8 @@ pub(crate) unsafe fn block<S: Tile>(
     }
 }
 
-/// Steps of depth for each line of A, and row of C, that is fetched ahead: ROWS · depth / 16 lines
+/// Steps of depth for each line of A, and row of C or of what the epilogue touches, that is fetched
+/// ahead: ROWS · depth / 16 lines
 /// are to come while VECTORS tiles or more of `depth` steps are computed.
 const STEPS_PER_PREFETCH: usize = 8;
 /// How many rows of B are fetched ahead where it is packed on the way: some 100 cycles.
@@ -228,7 +233,7 @@ impl Layout {
     const PANEL: u8 = 2;
     /// B is left behind as a packed panel: `keep` is not null.
     const KEEP: u8 = 4;
-    /// A, in columns, is packed by steps: `a_step` is LANES.
+    /// A lies in columns as if packed by steps: `a_step` is LANES.
     const STEPS: u8 = 8;
 
     /// The layout of operands. PANEL, KEEP and STEPS are for whole tiles only; others do without.
@@ -352,6 +357,7 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
             }
         }
         if rows_to_fetch > 0 {
+            // Tiles begin with a cache line, in models whose widths are whole lines.
             for line in (0..W * S::LANES).step_by(CACHE_LINE) {
                 prefetch(fetched.wrapping_add(line));
             }
@@ -465,8 +471,11 @@ macro_rules! tiles {
                 out_stride: usize,
                 write: Write,
             ) {
+                const { assert!($whole == <$set as Tile>::VECTORS, "not a whole tile") };
                 let layout = Layout::of::<$set>(rows, &operands);
-                // SAFETY: passed on from the caller; size and layout are the true ones.
+                // SAFETY: layout and rows are the true ones. Tile q starts with column q · COLUMNS
+                // of B and of the result, of which at least one is left; it has as many vectors as
+                // its columns need. What the caller vouches for holds for each of its tiles.
                 unsafe {
                     tiles!(@ choose $whole $parts $rows rows layout ($set)
                         (s, columns, operands, out, out_stride, write))
@@ -486,6 +495,7 @@ macro_rules! tiles {
             3 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 3 ($set) $arguments),
             4 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 4 ($set) $arguments),
             5 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 5 ($set) $arguments),
+            // PANEL + STEPS
             10 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 10 ($set) $arguments),
             _ => unreachable!("a tile of layout {}", $layout),
         }
@@ -519,7 +529,8 @@ macro_rules! tiles {
                     $s, left, operands, out, $out_stride, $write,
                 );
             })*
-            _ => {}
+            0 => {}
+            vectors => unreachable!("a tile of {vectors} vectors"),
         }
     }};
 }
@@ -538,7 +549,10 @@ impl Tile for crate::simd::Avx2 {
     // 6 × 2 sums, 2 vectors of B and 1 broadcast are 15 of 16 registers.
     const ROWS: usize = 6;
     const VECTORS: usize = 2;
+    // On Zen 3, where a tile reads one line per step: 64 and more are 3-20 % slower than packed.
+    const NEAR: usize = 32;
     const PACKS_STEPS: bool = true;
+    const FETCHES_FOR_EPILOGUE: bool = true;
     tiles!(crate::simd::Avx2, ("avx2,fma,f16c"), 2, (1), (1 2 3 4 5 6));
 }
 
@@ -549,7 +563,6 @@ impl Tile for crate::simd::Avx512 {
     // Widths of models are multiples of 64.
     const ROWS: usize = 6;
     const VECTORS: usize = 4;
-    const NEAR: usize = 400; // a step of B is 4 lines
     const GROUP: usize = 192; // servers with this set have 1 MiB or more
     const PACKS_ON_THE_WAY: bool = true; // a row of a panel is 4 lines
     tiles!(crate::simd::Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),

@@ -3,7 +3,7 @@
 //!
 //! | file        | what it does                                                                |
 //! |-------------|-----------------------------------------------------------------------------|
-//! | `micro`     | the product of a tile that stays in registers; all else is loops around it  |
+//! | `micro`     | rows of tiles that stay in registers; all else is loops around them         |
 //! | `pack`      | lays operands out as tiles read them; widens 16-bit numbers                 |
 //! | `transpose` | blocks transposed in registers                                              |
 //! | `blocked`   | cuts M, N and K for the caches and the threads                              |

@@ -12,7 +12,8 @@
 //!
 //! One of X's strides is 1. Where the order in memory is that of the result, vectors are copied;
 //! otherwise square blocks are transposed in registers. Zeros stand in for lanes past the end, so
-//! what lies in memory there is never read.
+//! what lies in memory there is never read. (A vector of `steps` has room for more lanes than a tile
+//! has rows: they hold the next rows or zeros, and nobody reads them.)
 
 use super::micro::{Lanes, Tile, prefetch, prefetch_second_level};
 use super::{Data, Matrix};
@@ -46,7 +47,8 @@ pub(crate) struct TileShape {
 }
 
 impl Packing {
-    /// Floats that `lanes × steps` take up when packed. Lanes are padded to whole panels.
+    /// Floats that `lanes × steps` take up when packed. But for rows, lanes are padded to whole
+    /// panels.
     pub(crate) fn len(self, lanes: usize, steps: usize, tile: TileShape) -> usize {
         match self {
             Packing::Rows => lanes * row_stride(steps),
@@ -71,7 +73,8 @@ impl Packing {
         }
     }
 
-    /// Pieces that are packed apart from each other are so many lanes or a multiple of it.
+    /// Pieces that are packed apart from each other are so many lanes or a multiple of it: whole
+    /// panels, and for rows, which could be cut anywhere, pieces of the same size.
     pub(crate) fn unit(self, tile: TileShape) -> usize {
         match self {
             Packing::Steps => tile.rows,
@@ -87,7 +90,8 @@ pub(crate) fn row_stride(steps: usize) -> usize {
     steps.next_multiple_of(16) + 16
 }
 
-/// Floats from one panel of A packed by steps to the next, for the same reason.
+/// Floats from one panel of A packed by steps to the next, a cache line more than needed: panels
+/// that are powers of two apart would compete for one set of the first-level cache.
 fn step_panel(steps: usize, lanes: usize) -> usize {
     steps * lanes + 16
 }
@@ -324,7 +328,8 @@ fn steps_of<S: Tile, E: Copy, L: Stored<E>>(
             let lanes = (x.lanes - l).min(S::LANES);
             for p in p..p + steps {
                 // SAFETY: `lanes` lanes from l on exist at step p, and a vector is read where that
-                // many are left; it is written to step p of panel q. Prefetches may be of anything.
+                // many are left; it is written to step p of panel q, which has room for all steps.
+                // Prefetches may be of anything.
                 unsafe {
                     let from = start.add(p * x.step_stride + l);
                     prefetch_second_level(from.wrapping_add(STEPS_AHEAD * x.step_stride).cast());
@@ -397,7 +402,7 @@ fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
 /// row, on a page of its own, to the next.
 const ROWS_AHEAD: usize = 8;
 
-/// The same for a transpose, which reads a block of rows at once. Into the second-level cache
+/// The same where a block of rows is read at once, for a transpose or by steps. Into the second-level cache
 /// only: rows a multiple of 4 KiB apart would push each other out of the first.
 const STEPS_AHEAD: usize = 16;
 

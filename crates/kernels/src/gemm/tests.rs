@@ -103,7 +103,10 @@ fn each_layout(
 }
 
 /// M, N, K around the tiles of all sets, the blocks of K and the strips, and degenerate.
-const SIZES: [(usize, usize, usize); 30] = [
+const SIZES: [(usize, usize, usize); 33] = [
+    (100, 24, 40),
+    (70, 16, 900),
+    (1370, 1376, 3),
     (1, 1, 1),
     (1, 65, 33),
     (1, 300, 700),

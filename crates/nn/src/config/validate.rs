@@ -1,9 +1,11 @@
 //! What the types of a configuration alone do not rule out.
 
-use super::{AttentionConfig, Combine, ConfigError, DecoderConfig, PositionConfig};
+use super::{AttentionConfig, Combine, ConfigError, DecoderConfig, PositionConfig, RopeScaling};
 
 /// Far beyond any real model, and small enough that no product of two overflows.
 const MOST: usize = 1 << 28;
+/// As many as the kernel takes.
+const MOST_BUCKETS: usize = 1 << 15;
 
 impl DecoderConfig {
     /// Is this a model that can be built? The error says what is wrong and what would do.
@@ -81,6 +83,18 @@ impl DecoderConfig {
                 ));
             }
         }
+        for (name, value) in [
+            ("residual_scale", self.residual_scale),
+            ("init.deviation", self.init.deviation),
+            ("init.query_key_scale", self.init.query_key_scale),
+        ] {
+            if !value.is_finite() {
+                return Err(ConfigError::new(
+                    format!("model.{name} is {value}, expected a number that is finite"),
+                    "leave it out for the usual one",
+                ));
+            }
+        }
         if self.norm.eps.is_nan() || self.norm.eps <= 0.0 {
             return Err(ConfigError::new(
                 format!("model.norm.eps is {}, expected a small positive number", self.norm.eps),
@@ -114,7 +128,8 @@ impl DecoderConfig {
         };
         match &self.position {
             PositionConfig::Rope { base, share, .. }
-                if *base <= 1.0
+                if base.is_nan()
+                    || *base <= 1.0
                     || !(0.0..=1.0).contains(share)
                     || self.rotated_width(*share) < 2 =>
             {
@@ -151,9 +166,10 @@ impl DecoderConfig {
                 format!("a distance of {max_distance}, expected at most {MOST}"),
                 "further than the context there is nothing",
             ),
-            PositionConfig::T5 { buckets, .. } if *buckets > MOST => {
-                wrong(format!("{buckets} buckets, expected at most {MOST}"), "32 buckets are usual")
-            }
+            PositionConfig::T5 { buckets, .. } if *buckets > MOST_BUCKETS => wrong(
+                format!("{buckets} buckets, expected at most {MOST_BUCKETS}"),
+                "32 buckets are usual",
+            ),
             PositionConfig::T5 { buckets, max_distance }
                 if *buckets < 2 || max_distance <= buckets =>
             {
@@ -162,7 +178,34 @@ impl DecoderConfig {
                     "at least 2 buckets, and max_distance larger than buckets: 32 and 128 are usual",
                 )
             }
+            PositionConfig::Rope { scaling, .. } if !scaling.is_possible() => wrong(
+                format!("a scaling that is none: {scaling:?}"),
+                "factors are positive, an original context is at least 1, and the fast or high \
+                 limit lies above the slow or low one",
+            ),
             _ => Ok(()),
+        }
+    }
+}
+
+impl RopeScaling {
+    /// Can angles be computed?
+    fn is_possible(&self) -> bool {
+        let positive = |x: f32| x.is_finite() && x > 0.0;
+        match *self {
+            Self::None => true,
+            Self::Linear { factor } | Self::Ntk { factor } => positive(factor),
+            Self::Yarn { factor, original_context, beta_fast: above, beta_slow: below }
+            | Self::Llama3 {
+                factor,
+                original_context,
+                high_frequency_factor: above,
+                low_frequency_factor: below,
+            } => {
+                [factor, above, below].into_iter().all(positive)
+                    && (1..=MOST).contains(&original_context)
+                    && above > below
+            }
         }
     }
 }
@@ -190,6 +233,21 @@ mod tests {
             ("width = 33554432", "the model would have about 2e16 parameters"),
             ("head_width = 1000000000000", "model.head_width is 1000000000000, expected at most"),
             ("position = { kind = \"relative\", max_distance = 1000000000000 }", "at most"),
+            (
+                "position = { kind = \"t5\", buckets = 40000, max_distance = 50000 }",
+                "at most 32768",
+            ),
+            ("position = { kind = \"rope\", base = nan }", "rotates nothing"),
+            (
+                "position = { kind = \"rope\", scaling = { kind = \"linear\", factor = 0.0 } }",
+                "a scaling that is none",
+            ),
+            (
+                "position = { kind = \"rope\", scaling = { kind = \"llama3\", factor = 8.0, \
+                 original_context = 8, low_frequency_factor = 4.0 } }",
+                "a scaling that is none",
+            ),
+            ("init = { deviation = inf }", "model.init.deviation is inf"),
             ("heads = 3", "model.heads is 3, which does not divide model.width 8"),
             ("kv_heads = 5", "model.kv_heads is 5, which does not divide model.heads 2"),
             ("dropout = { residual = 1.0 }", "model.dropout.residual is 1, expected 0 up to"),

@@ -5,7 +5,7 @@ use crate::model::{ModelArguments, locate};
 use crate::terminal::{Terminal, fit};
 use hearken::formats::{directory, safetensors};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// List the weights: names, shapes, types and norms.
 ///
@@ -96,7 +96,9 @@ fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     // What is left of the line beside the shape (and two spaces), type and three numbers.
     let rest = shape_width + 2 + 4 + 3 * 11;
     let name_width = longest(&|row| row.name.chars().count());
-    let name_width = name_width.min(terminal.width.saturating_sub(rest + 1)).max(12);
+    // Programs that read a pipe want whole names.
+    let room = if io::stdout().is_terminal() { terminal.width } else { usize::MAX };
+    let name_width = name_width.min(room.saturating_sub(rest + 1)).max(12);
     let head = format!(
         "{}  {:shape_width$} {:>4} {:>10} {:>10} {:>10}",
         fit("name", name_width),

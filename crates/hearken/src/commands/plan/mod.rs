@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
 
-    /// Tokens that the model knows, where the configuration leaves it to the tokenizer
+    /// Tokens that the model knows: needed where the configuration leaves it to the tokenizer
     #[arg(long, value_name = "N")]
     vocabulary: Option<usize>,
 
@@ -293,8 +293,7 @@ fn with_vocabulary(
     }
     if model.vocabulary == 0 {
         let message = "the configuration leaves the vocabulary to the tokenizer";
-        let hint =
-            "give --vocabulary N: 65 for the characters of tiny Shakespeare, 50257 for GPT-2";
+        let hint = "give --vocabulary N: 46 for the stories, 65 for the characters of tiny Shakespeare, 50257 for GPT-2";
         return Err(Failure::Input(format!("{message}\nhint: {hint}")));
     }
     Ok(model)

@@ -5,7 +5,7 @@ use crate::run_config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
 use crate::terminal::{Progress, say};
 use hearken::data::batches::evaluation::Windows;
 use hearken::data::batches::{Batch, Batches, RandomWindows, ShuffledWindows};
-use hearken::data::corpus::{Corpus, Ids, Outcome, Source, Validation};
+use hearken::data::corpus::{Changes, Corpus, Ids, Outcome, Source, Validation};
 use hearken::data::tokenizer::{Kind, Special, Tokenizer, Training};
 use hearken::data::{Error, Progress as Done, Stage, stories};
 use hearken::formats::directory::SpecialTokens;
@@ -85,20 +85,20 @@ impl Data {
         let source = open(data, directory)?;
         let mut report = |done: Done| progress.show(&words(done));
         let kept = directory.file(TOKENIZER);
+        let resumed = directory.is_resumed() && kept.exists();
         let tokenizer = match &data.tokenizer_file {
+            _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
             Some(path) => Tokenizer::load(path)?,
-            // A resumed run keeps its tokens.
-            None if directory.is_resumed() && kept.exists() => Tokenizer::load(&kept)?,
-            None => {
-                let tokenizer =
-                    training(data).train(source.texts(), Some(source.length()), &mut report)?;
-                tokenizer.save(&kept)?;
-                tokenizer
-            }
+            None => training(data).train(source.texts(), Some(source.length()), &mut report)?,
         };
+        if !resumed {
+            tokenizer.save(&kept)?;
+        }
         let validation = Validation::Fraction(data.validation);
         let cache = directory.file(TOKENS);
-        let corpus = Corpus::prepare(&source, &validation, &tokenizer, &cache, &mut report)?;
+        let changes = if resumed { Changes::Refused } else { Changes::Allowed };
+        let corpus =
+            Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, &mut report)?;
         if let Outcome::Rebuilt { reason } = &corpus.outcome {
             progress.clear();
             say!("note: the tokenised text was made anew, since {reason}");

@@ -268,6 +268,13 @@ fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, 
         plan.training_flops_per_token(data.batches.length()) / 1e6,
         size(memory.total())
     );
+    let tokens = data.tokenizer.vocabulary_size();
+    if tokens < config.decoder().vocabulary {
+        say!(
+            "note: the text has {tokens} different tokens: the model has room for more, which it \
+             will learn never to write (data.tokenizer and data.vocabulary choose the tokens)"
+        );
+    }
     if let Some(floor) = data.floor {
         say!("no model can get below a loss of {floor:.4} nats per token");
     }

@@ -77,8 +77,10 @@ impl Task for DecoderTask {
             cache: Some(CacheKind::F32),
             prompt,
         };
-        let (tokens, _) =
+        let (mut tokens, _) =
             generate(&self.model, &request, |_| Flow::Continue).map_err(Error::task)?;
+        // A model may have room for more tokens than there are: these say nothing.
+        tokens.retain(|id| (*id as usize) < self.data.tokenizer.vocabulary_size());
         let text = self.data.tokenizer.decode_without_special(&tokens).map_err(Error::task)?;
         Ok(Some(text))
     }
