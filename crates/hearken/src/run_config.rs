@@ -205,7 +205,7 @@ fn with_kinds(mut table: toml::Table, sets: &[String]) -> Result<RunConfig, Conf
     let keys: Vec<&str> = sets.iter().filter_map(|set| set.split_once('=')).map(|s| s.0).collect();
     let chosen: Vec<&str> = keys.iter().filter_map(|key| key.strip_suffix(".kind")).collect();
     loop {
-        let error = match parse::from_table(table.clone(), place) {
+        let error = match parse::from_table(&table, place) {
             Ok(config) => return Ok(config),
             Err(error) => error,
         };

@@ -22,11 +22,11 @@ pub fn from_toml<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Confi
 /// Makes a configuration of `table`; `place` says where a key, as `["model", "width"]`, comes from,
 /// for messages: the key that is at fault, if it is one.
 pub fn from_table<T: DeserializeOwned>(
-    table: toml::Table,
+    table: &toml::Table,
     place: impl Fn(Option<&[String]>) -> String,
 ) -> Result<T, ConfigError> {
     table.clone().try_into().map_err(|error: toml::de::Error| {
-        let guilty = guilty::<T>(&table, error.message());
+        let guilty = guilty::<T>(table, error.message());
         error_at(&place(guilty.as_deref()), guilty.as_deref(), error.message())
     })
 }
@@ -66,14 +66,17 @@ fn leaves(table: &toml::Table, path: &mut Vec<String>, found: &mut Vec<Vec<Strin
 
 /// The byte at which the value of a key begins.
 fn start_of(path: &[String], text: &str) -> Option<usize> {
+    fn named<'a, 'i>(
+        table: &'a toml::de::DeTable<'i>,
+        name: &str,
+    ) -> Option<&'a toml::Spanned<toml::de::DeValue<'i>>> {
+        table.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value)
+    }
     let table = toml::de::DeTable::parse(text).ok()?;
     let (first, rest) = path.split_first()?;
-    let named = |table: &toml::de::DeTable<'_>, name: &String| {
-        table.iter().find(|(key, _)| key.get_ref() == name.as_str()).map(|(_, value)| value.clone())
-    };
-    let value = named(table.get_ref(), first)?;
-    let value =
-        rest.iter().try_fold(value, |value, name| named(value.get_ref().as_table()?, name))?;
+    let value = rest.iter().try_fold(named(table.get_ref(), first)?, |value, name| {
+        named(value.get_ref().as_table()?, name)
+    })?;
     Some(value.span().start)
 }
 
