@@ -38,16 +38,22 @@ fn error_at(place: &str, guilty: Option<&[String]>, message: &str) -> ConfigErro
     ConfigError::new(format!("{place}: {key}{}", plain(message)), hint(message))
 }
 
-/// The key without which this message would not come.
+/// The key without which this message would not come. A `kind` decides what else is read, so that
+/// without it hardly any message comes: it must be the one that the message quotes.
 fn guilty<T: DeserializeOwned>(table: &toml::Table, message: &str) -> Option<Vec<String>> {
+    if message.starts_with("missing field") {
+        return None; // no key that is there
+    }
     let mut paths = Vec::new();
     leaves(table, &mut Vec::new(), &mut paths);
     paths.into_iter().find(|path| {
         let mut without = table.clone();
-        let (last, tables) = path.split_last().expect("a path has a name");
+        let Some((last, tables)) = path.split_last() else { return false };
         let inner =
             tables.iter().try_fold(&mut without, |table, name| table.get_mut(name)?.as_table_mut());
-        inner.and_then(|inner| inner.remove(last)).is_some()
+        let Some(value) = inner.and_then(|inner| inner.remove(last)) else { return false };
+        let quoted = value.as_str().is_none_or(|value| message.contains(&format!("`{value}`")));
+        (last != "kind" || quoted)
             && without.try_into::<T>().err().is_none_or(|error| error.message() != message)
     })
 }
@@ -196,7 +202,7 @@ mod tests {
             ("heads = 2", "heads = 2\n\nnorm = { kind = \"rsm\" }", "m.toml, line 7: norm.kind: "),
             ("heads = 2", "heads = 2\n[norm]\nkind = \"rms\"\neps = true", "line 8: norm.eps: "),
             ("heads = 2", "heads = 2 2", "m.toml, line 5: "),
-            ("heads = 2\n", "", "m.toml, line 1: missing field `heads`"),
+            ("heads = 2\n", "", "missing field `heads`"),
         ] {
             let text = GOOD.replace(right, wrong);
             let error = from_toml::<ModelConfig>(&text, "m.toml").unwrap_err();
