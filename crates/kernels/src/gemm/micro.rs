@@ -199,9 +199,9 @@ pub(crate) unsafe fn block<S: Tile>(
             then: then.map(|x| shifted(x, i * out_stride)),
         };
         // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
-        // assertions, and so are `depth` rows of
-        // each panel in `room`, which the first row of tiles, a whole one, writes before others
-        // read it; the tiles are part of the block of `out` that the caller vouches for.
+        // assertions, and so are `depth` rows of each panel in `room`, which the first row of
+        // tiles, a whole one, writes before others read it; the tiles are part of the block of
+        // `out` that the caller vouches for.
         unsafe {
             let out = out.add(i * out_stride);
             s.tiles((tile_rows, columns), operands, out, out_stride, write);
@@ -211,8 +211,8 @@ pub(crate) unsafe fn block<S: Tile>(
 }
 
 /// Steps of depth for each line of A, and row of C or of what the epilogue touches, that is fetched
-/// ahead: ROWS · depth / 16 lines
-/// are to come while VECTORS tiles or more of `depth` steps are computed.
+/// ahead: ROWS · depth / 16 lines are to come while VECTORS tiles or more of `depth` steps are
+/// computed.
 const STEPS_PER_PREFETCH: usize = 8;
 /// How many rows of B are fetched ahead where it is packed on the way: some 100 cycles.
 const ROWS_AHEAD: usize = 8;

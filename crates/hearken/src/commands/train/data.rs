@@ -91,14 +91,15 @@ impl Data {
             Some(path) => Tokenizer::load(path)?,
             None => training(data).train(source.texts(), Some(source.length()), &mut report)?,
         };
+        let validation = Validation::Fraction(data.validation);
+        let cache = directory.file(TOKENS);
+        let changes = if directory.is_resumed() { Changes::Refused } else { Changes::Allowed };
+        let corpus =
+            Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, &mut report)?;
+        // Not before the tokens have been found to fit: a refused run keeps what it had.
         if !resumed {
             tokenizer.save(&kept)?;
         }
-        let validation = Validation::Fraction(data.validation);
-        let cache = directory.file(TOKENS);
-        let changes = if resumed { Changes::Refused } else { Changes::Allowed };
-        let corpus =
-            Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, &mut report)?;
         if let Outcome::Rebuilt { reason } = &corpus.outcome {
             progress.clear();
             say!("note: the tokenised text was made anew, since {reason}");
