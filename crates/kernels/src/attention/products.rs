@@ -152,9 +152,9 @@ impl Product {
         // SAFETY: passed on; one of the strides is 1, as `product` has asserted.
         unsafe {
             if self.inner_stride == 1 {
-                self.strips_of::<S, N, { Layout::A_IN_ROWS }>(s, rows);
+                self.strips_of::<S, N, { Layout::A_IN_ROWS + Layout::NEAR }>(s, rows);
             } else {
-                self.strips_of::<S, N, { Layout::A_IN_COLUMNS }>(s, rows);
+                self.strips_of::<S, N, { Layout::A_IN_COLUMNS + Layout::NEAR }>(s, rows);
             }
         }
     }
@@ -206,10 +206,11 @@ impl Product {
             b_step: self.right_stride,
             b_panel: 0,
             keep: std::ptr::null_mut(),
+            fetches: std::ptr::null(),
+            fetches_len: 0,
+            further: 0,
             ahead: self.left,
-            ahead_rows: 0,
-            ahead_share: 0,
-            then: [std::ptr::null(); 2],
+            ahead_tiles: 0,
         };
         // SAFETY: every address is that of an element (m, k), (k, n) or (m, n) with m < row + M,
         // k < inner and n < N · LANES, which the caller vouches for.

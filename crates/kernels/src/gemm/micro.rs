@@ -25,6 +25,8 @@
 //! **Order of summation.** Each element is one chain of multiply-adds from zero over `p`
 //! ascending, wherever it sits in whatever tile.
 
+#[cfg(target_arch = "x86_64")]
+use super::rounds_avx2;
 use super::transpose::Transpose;
 use crate::Write;
 
@@ -48,8 +50,20 @@ pub(crate) trait Tile: Transpose {
     const PACKS_STEPS: bool = false;
     /// Do tiles fetch what the epilogue will touch?
     const FETCHES_FOR_EPILOGUE: bool = false;
+    /// Rows of A that a tile fetches for the row of tiles below.
+    const FETCHES_ROWS: usize = 2;
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
     const PACKS_ON_THE_WAY: bool = false;
+
+    /// The sums of a tile after all its rounds, row by row, if this set has the loop in assembly for
+    /// a tile of that size and [`Layout`]; else `false`, and nothing is done.
+    ///
+    /// # Safety
+    /// The layout is true, `sum` is zero, and `operands` are as [`Self::tiles`] needs them.
+    #[inline(always)]
+    unsafe fn rounds<const LAYOUT: u8>(self, _sum: &mut [Self::V], _operands: &Operands) -> bool {
+        false
+    }
 
     /// `out = A·B` or `out += A·B` for one row of tiles, `rows × columns`.
     ///
@@ -59,8 +73,8 @@ pub(crate) trait Tile: Transpose {
     /// `b + q · b_panel + p · b_step` for each panel `q`, as many floats as it has columns, rounded
     /// up to whole vectors; for each row `i` and column `j`, `out + i · out_stride + j` is valid for
     /// writing (and reading, to add). `keep` is null, or `rows` is ROWS and
-    /// `keep + (q · depth + p) · COLUMNS` is valid for writing as much as is read of B. `ahead` and
-    /// `then` may be anything.
+    /// `keep + (q · depth + p) · COLUMNS` is valid for writing as much as is read of B. `fetches` are
+    /// pointers to anything.
     unsafe fn tiles(
         self,
         size: (usize, usize),
@@ -98,25 +112,28 @@ pub(crate) struct Operands {
     pub(crate) b_panel: usize,
     /// Where to leave B as packed panels, or null.
     pub(crate) keep: *mut f32,
-    /// Rows of A, each in a piece, that will be needed soon, and how many of them a tile fetches.
+    /// Rows of C, and of what the epilogue will touch, that the first tile fetches, one in each
+    /// round: no more than there are rounds, and the last comes first. Tile `q` fetches what is
+    /// `further` by `q · COLUMNS` floats.
+    pub(crate) fetches: *const *const f32,
+    pub(crate) fetches_len: usize,
+    pub(crate) further: usize,
+    /// Where rows of A start that will be needed soon, and how many tiles fetch some.
     pub(crate) ahead: *const f32,
-    pub(crate) ahead_rows: usize,
-    pub(crate) ahead_share: usize,
-    /// What the epilogue will touch, laid out as the result is; nulls last.
-    pub(crate) then: [*const f32; 2],
+    pub(crate) ahead_tiles: usize,
 }
 
 impl Operands {
     /// The operands of the tile with panel `q`.
     #[inline(always)]
     fn of_tile<S: Tile>(&self, q: usize) -> Self {
-        let ahead = (q * self.ahead_share).min(self.ahead_rows);
+        let ahead = self.ahead.wrapping_add(q * S::FETCHES_ROWS * self.a_lane);
         Self {
             b: self.b.wrapping_add(q * self.b_panel),
             keep: shifted(self.keep, q * self.depth * S::COLUMNS).cast_mut(),
-            ahead: self.ahead.wrapping_add(ahead * self.a_lane),
-            ahead_rows: self.ahead_share.min(self.ahead_rows - ahead),
-            then: self.then.map(|x| shifted(x, q * S::COLUMNS)),
+            further: q * S::COLUMNS,
+            // Without anything to fetch, what is near.
+            ahead: if q < self.ahead_tiles { ahead } else { self.a },
             ..*self
         }
     }
@@ -170,6 +187,7 @@ pub(crate) unsafe fn block<S: Tile>(
         assert!(room.len() >= panels * S::COLUMNS * depth, "no room for the panels");
         room.as_mut_ptr()
     });
+    let mut fetches = Fetches::new(depth / ROUND);
     for i in (0..rows).step_by(S::ROWS) {
         let tile_rows = S::ROWS.min(rows - i);
         assert!(end(&a, i / S::ROWS, tile_rows) <= a.data.len(), "A has fewer rows");
@@ -181,7 +199,10 @@ pub(crate) unsafe fn block<S: Tile>(
                 ((room.cast_const(), S::COLUMNS, S::COLUMNS * depth), std::ptr::null_mut())
             }
         };
-        // Each tile fetches its share of the rows that come next.
+        fetches.clear();
+        for block in [out.cast_const(), then[0], then[1]] {
+            fetches.add_rows(shifted(block, i * out_stride), out_stride, tile_rows);
+        }
         let ahead_rows = if a.step == 1 { S::ROWS.min(rows - i - tile_rows) } else { 0 };
         let a_start = i / S::ROWS * a.panel;
         let operands = Operands {
@@ -193,10 +214,11 @@ pub(crate) unsafe fn block<S: Tile>(
             b_step,
             b_panel,
             keep,
+            fetches: fetches.first(),
+            fetches_len: fetches.len,
+            further: 0,
             ahead: a.data.as_ptr().wrapping_add(a_start + a.panel),
-            ahead_rows,
-            ahead_share: ahead_rows.div_ceil(panels),
-            then: then.map(|x| shifted(x, i * out_stride)),
+            ahead_tiles: ahead_rows.div_ceil(S::FETCHES_ROWS),
         };
         // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
         // assertions, and so are `depth` rows of each panel in `room`, which the first row of
@@ -210,10 +232,49 @@ pub(crate) unsafe fn block<S: Tile>(
     }
 }
 
-/// Steps of depth for each line of A, and row of C or of what the epilogue touches, that is fetched
-/// ahead: ROWS · depth / 16 lines are to come while VECTORS tiles or more of `depth` steps are
-/// computed.
-const STEPS_PER_PREFETCH: usize = 8;
+/// Rows that the tiles of a row fetch, one in each round, from the end of the list on: a tile's loop,
+/// which has no instructions to spare, counts its rounds down.
+struct Fetches {
+    rows: [*const f32; Self::MOST],
+    /// Rows that there is time for.
+    most: usize,
+    len: usize,
+}
+
+impl Fetches {
+    /// The rows of a tile of C and of two things that are laid out like it.
+    const MOST: usize = 18;
+
+    /// For tiles of so many rounds.
+    #[inline(always)]
+    fn new(rounds: usize) -> Self {
+        Self { rows: [std::ptr::null(); _], most: rounds.min(Self::MOST), len: 0 }
+    }
+
+    #[inline(always)]
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// So many rows, `stride` apart, unless `first` is null.
+    #[inline(always)]
+    fn add_rows(&mut self, first: *const f32, stride: usize, rows: usize) {
+        let rows = if first.is_null() { 0 } else { rows.min(self.most - self.len) };
+        for row in 0..rows {
+            self.len += 1;
+            self.rows[Self::MOST - self.len] = first.wrapping_add(row * stride);
+        }
+    }
+
+    /// The row that is fetched last.
+    #[inline(always)]
+    fn first(&self) -> *const *const f32 {
+        self.rows[Self::MOST - self.len..].as_ptr()
+    }
+}
+
+/// Steps of depth in a round of a tile's loop, which moves pointers and fetches what comes next once.
+pub(super) const ROUND: usize = 8;
 /// How many rows of B are fetched ahead where it is packed on the way: some 100 cycles.
 const ROWS_AHEAD: usize = 8;
 /// Floats in a cache line.
@@ -235,6 +296,11 @@ impl Layout {
     const KEEP: u8 = 4;
     /// A lies in columns as if packed by steps: `a_step` is LANES.
     const STEPS: u8 = 8;
+    /// All is in the first-level cache: nothing is fetched.
+    pub(crate) const NEAR: u8 = 16;
+
+    const ROWS_AND_PANEL: u8 = Self::A_IN_ROWS + Self::PANEL;
+    const STEPS_AND_PANEL: u8 = Self::A_IN_COLUMNS + Self::PANEL + Self::STEPS;
 
     /// The layout of operands. PANEL, KEEP and STEPS are for whole tiles only; others do without.
     #[inline(always)]
@@ -272,17 +338,22 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
     let panel = LAYOUT & Layout::PANEL != 0;
     let keeps = LAYOUT & Layout::KEEP != 0;
     let by_steps = LAYOUT & Layout::STEPS != 0;
-    let Operands { depth, a_lane, a_step, mut b, b_step, .. } = operands;
-    let Operands { mut ahead, mut ahead_rows, mut keep, mut then, .. } = operands;
-    // In rows, each has a pointer of its own, which moves once for a number of steps. Opaque, or
-    // the compiler would derive each from the one before it, at every step.
-    let mut rows = [operands.a; R];
+    let fetches = LAYOUT & Layout::NEAR == 0;
+    let Operands { depth, a_lane, a_step, mut b, b_step, mut keep, .. } = operands;
+    let mut sum = [[s.zero(); W]; R];
+    // SAFETY: the caller vouches for layout and operands.
+    let in_assembly = unsafe { s.rounds::<LAYOUT>(sum.as_flattened_mut(), &operands) };
+    let mut p = if in_assembly { depth - depth % ROUND } else { 0 };
+    b = b.wrapping_add(p * b_step);
+    // In rows, each has a pointer of its own, which moves once a round. Opaque, or the compiler
+    // would derive each from the one before it, at every step.
+    let mut rows = [operands.a.wrapping_add(p * a_step); R];
     if a_in_rows {
         for i in 0..R {
-            rows[i] = std::hint::black_box(operands.a.wrapping_add(i * a_lane));
+            let row = rows[i].wrapping_add(i * a_lane);
+            rows[i] = if in_assembly { row } else { std::hint::black_box(row) };
         }
     }
-    let mut sum = [[s.zero(); W]; R];
     // Step `t` after the pointers.
     macro_rules! step {
         ($t:expr) => {
@@ -341,39 +412,29 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
             }
         };
     }
-    let mut ahead_line = 0;
-    // Rows of C, and then of what follows the product.
-    let mut fetched = out.cast_const();
-    let mut rows_to_fetch = R;
-    let mut p = 0;
-    while p + STEPS_PER_PREFETCH <= depth {
-        if ahead_rows > 0 {
-            prefetch(ahead.wrapping_add(ahead_line));
-            ahead_line += CACHE_LINE;
-            if ahead_line >= depth {
-                ahead_line = 0;
-                ahead = ahead.wrapping_add(a_lane);
-                ahead_rows -= 1;
-            }
-        }
-        if rows_to_fetch > 0 {
+    let mut to_fetch = if fetches { operands.fetches_len } else { 0 };
+    while !in_assembly && p + ROUND <= depth {
+        if to_fetch > 0 {
+            to_fetch -= 1;
+            // SAFETY: a place in the list.
+            let row = unsafe { *operands.fetches.add(to_fetch) };
             // Tiles begin with a cache line, in models whose widths are whole lines.
             for line in (0..W * S::LANES).step_by(CACHE_LINE) {
-                prefetch(fetched.wrapping_add(line));
-            }
-            fetched = fetched.wrapping_add(out_stride);
-            rows_to_fetch -= 1;
-            if rows_to_fetch == 0 && !then[0].is_null() {
-                fetched = then[0];
-                then = [then[1], std::ptr::null()];
-                rows_to_fetch = R;
+                prefetch(row.wrapping_add(operands.further + line));
             }
         }
-        for t in 0..STEPS_PER_PREFETCH {
+        // A line of A a round.
+        let line = p / ROUND * CACHE_LINE;
+        if fetches && a_in_rows && line < depth {
+            for row in 0..S::FETCHES_ROWS {
+                prefetch(operands.ahead.wrapping_add(row * a_lane + line));
+            }
+        }
+        for t in 0..ROUND {
             step!(t);
         }
-        advance!(STEPS_PER_PREFETCH);
-        p += STEPS_PER_PREFETCH;
+        advance!(ROUND);
+        p += ROUND;
     }
     while p < depth {
         step!(0);
@@ -553,6 +614,25 @@ impl Tile for crate::simd::Avx2 {
     const NEAR: usize = 32;
     const PACKS_STEPS: bool = true;
     const FETCHES_FOR_EPILOGUE: bool = true;
+    const FETCHES_ROWS: usize = 1; // a group is six tiles
+
+    #[inline(always)]
+    unsafe fn rounds<const LAYOUT: u8>(self, sum: &mut [Self::V], operands: &Operands) -> bool {
+        const { assert!(ROUND == 8 && Self::LANES == 8 && CACHE_LINE == 16) };
+        let Ok(sum) = sum.try_into() else { return false };
+        // SAFETY: the token shows that the CPU has the set, and the caller vouches for the rest.
+        unsafe {
+            match LAYOUT & !Layout::NEAR {
+                Layout::A_IN_COLUMNS => rounds_avx2::columns_and_rows(sum, operands),
+                Layout::A_IN_ROWS => rounds_avx2::rows_and_rows(sum, operands),
+                Layout::ROWS_AND_PANEL => rounds_avx2::rows_and_panel(sum, operands),
+                Layout::STEPS_AND_PANEL => rounds_avx2::steps_and_panel(sum, operands),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     tiles!(crate::simd::Avx2, ("avx2,fma,f16c"), 2, (1), (1 2 3 4 5 6));
 }
 

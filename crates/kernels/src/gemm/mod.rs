@@ -18,6 +18,8 @@ mod epilogue;
 mod few;
 pub(crate) mod micro;
 pub(crate) mod pack;
+#[cfg(target_arch = "x86_64")]
+mod rounds_avx2;
 pub(crate) mod transpose;
 
 pub use epilogue::Epilogue;
