@@ -7,11 +7,12 @@
 //! do, a task does everything for its head, from packing to writing dq.
 //!
 //! Kᵀ is packed with the scale of the scores in it, which dq and dk get when they are written.
-//! Where a head is a single tile, q, k and dout are not packed but read where they lie.
+//! Where a head is a single tile, q, k and dout are not packed but read where they lie, and products
+//! leave dq, dk and dv where they belong.
 
 use super::bands::Tile;
 use super::forward::{TASKS, wave};
-use super::products::{Left, padded, product};
+use super::products::{Left, Out, padded, product};
 use super::rows::readable_in_place;
 use super::scores::Visibility;
 use super::tiles::{
@@ -35,6 +36,8 @@ struct Layout {
     shares: usize,
     /// Is a head a single tile, whose q, k and dout products can read where they lie?
     in_place: bool,
+    /// … and whose gradients they can leave where they belong?
+    direct: bool,
     /// lse; δ; unless in place, q padded, (T, D padded), and dout padded, (T, Dv padded).
     packed: usize,
     /// dq, (T, D padded), one for each share.
@@ -66,17 +69,20 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
         && readable_in_place(width, attention.queries.row_stride())
         && readable_in_place(width, attention.keys.row_stride())
         && readable_in_place(value_width, heads * value_width);
+    let direct = in_place && keys > 0 && group == 1 && partial == 0;
     let layout = Layout {
         shares,
         in_place,
+        direct,
         packed: queries * (2 + if in_place { 0 } else { q_stride + o_stride }),
-        dq: if dqueries.is_some() { queries * q_stride } else { 0 },
+        dq: if dqueries.is_some() && !direct { queries * q_stride } else { 0 },
         partial,
     };
     if let Some((dscores, Write::Set)) = &mut dscores {
         dscores.fill(0.0);
     }
-    let of_keys = (dkeys.as_ref(), dvalues.as_ref());
+    let targets =
+        Targets { dqueries: dqueries.as_ref(), dkeys: dkeys.as_ref(), dvalues: dvalues.as_ref() };
     if shares == 1 && partial == 0 {
         // A task is the whole of a key/value head: what it prepares is in its own cache when it
         // needs it, and threads meet once.
@@ -91,8 +97,8 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                     Head::new(attention, &layout, dout, (b, h + g), packed, dq, &mut [])
                 });
                 let mut heads: Vec<Head<'_>> = heads.collect();
-                share_of_keys(attention, &layout, b, h, 0, &mut heads, of_keys);
-                if let Some(dqueries) = &dqueries {
+                share_of_keys(attention, &layout, b, h, 0, &mut heads, targets);
+                if let (Some(dqueries), false) = (&dqueries, layout.direct) {
                     for (g, head) in heads.iter().enumerate() {
                         // SAFETY: (b, h + g) belongs to this task alone.
                         unsafe {
@@ -142,7 +148,7 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
                         Head::new(attention, &layout, dout, (b, h + g), packed, dq, partial)
                     });
                     let mut heads: Vec<Head<'_>> = heads.collect();
-                    share_of_keys(attention, &layout, b, h, share, &mut heads, of_keys);
+                    share_of_keys(attention, &layout, b, h, share, &mut heads, targets);
                 });
             }
             if let Some(dqueries) = &dqueries {
@@ -273,6 +279,19 @@ impl<'a> Head<'a> {
     }
 }
 
+/// What is left of `data` from `start` on: nothing, where bands that see nothing begin.
+fn from(data: &[f32], start: usize) -> &[f32] {
+    data.get(start..).unwrap_or(&[])
+}
+
+/// Where gradients belong.
+#[derive(Clone, Copy)]
+struct Targets<'a> {
+    dqueries: Option<&'a RowsMut<'a>>,
+    dkeys: Option<&'a RowsMut<'a>>,
+    dvalues: Option<&'a RowsMut<'a>>,
+}
+
 /// One task: every `shares`-th block of keys from `share` on, so that under a causal rule each
 /// task has long and short ones. `heads` are those that share the keys, from number `h` on.
 fn share_of_keys<M: Scores>(
@@ -282,18 +301,19 @@ fn share_of_keys<M: Scores>(
     h: usize,
     share: usize,
     heads: &mut [Head<'_>],
-    (dkeys, dvalues): (Option<&RowsMut<'_>>, Option<&RowsMut<'_>>),
+    targets: Targets<'_>,
 ) {
     let Shape { queries: all_queries, keys: all_keys, width, value_width, .. } = attention.shape;
     let kv_head = h / attention.shape.group();
-    let Layout { shares, in_place, .. } = *layout;
+    let Layout { shares, in_place, direct, .. } = *layout;
+    let Targets { dqueries, dkeys, dvalues } = targets;
     let (q_stride, o_stride) = (padded(width), padded(value_width));
     let lens = [
         width * KEYS,
         value_width * KEYS,
         if in_place { 0 } else { KEYS * q_stride },
-        KEYS * q_stride,
-        KEYS * o_stride,
+        if direct { 0 } else { KEYS * q_stride },
+        if direct { 0 } else { KEYS * o_stride },
         QUERIES * KEYS,
         QUERIES * KEYS,
     ];
@@ -326,7 +346,7 @@ fn share_of_keys<M: Scores>(
                     let queries = block(i, QUERIES, all_queries);
                     let rule = attention.scores;
                     let visibility = rule.tile(b, h + g, queries.clone(), keys.clone());
-                    if visibility == Visibility::Empty {
+                    if visibility == Visibility::Empty && !direct {
                         continue;
                     }
                     let (q, dout) =
@@ -340,7 +360,6 @@ fn share_of_keys<M: Scores>(
                         keys: keys.clone(),
                         full,
                     };
-                    let add = Write::Add;
                     for (rows, columns) in tile.rows() {
                         let (count, inner) = (rows.len(), columns.len());
                         let place = rows.start * KEYS..rows.end * KEYS;
@@ -354,22 +373,34 @@ fn share_of_keys<M: Scores>(
                             let k = k_transposed.get(first..).unwrap_or(&[]);
                             let v = v_transposed.get(first..).unwrap_or(&[]);
                             let left = Left::rows(&q[rows.start * q_step..], q_step);
-                            product(count, wide, width, left, k, KEYS, s, KEYS, Write::Set);
+                            let out = Out::new(s, KEYS, Write::Set);
+                            product(count, wide, width, left, k, KEYS, out);
                             if !full {
                                 let (queries, keys) = (queries.clone(), keys_seen.clone());
                                 rule.apply_tile(b, h + g, queries, keys, KEYS, s);
                             }
                             let left = Left::rows(&dout[rows.start * dout_step..], dout_step);
-                            product(count, wide, value_width, left, v, KEYS, dp, KEYS, Write::Set);
+                            let out = Out::new(dp, KEYS, Write::Set);
+                            product(count, wide, value_width, left, v, KEYS, out);
                         }
                         let drop = Drop::new(attention, b, h + g, queries.start, keys_seen.start);
                         let (lse, delta) = (&lse[queries.clone()], &delta[queries.clone()]);
                         soften_backward(keys.len(), columns, s, dp, lse, delta, drop);
-                        if !head.dq.is_empty() && inner > 0 {
-                            let dq = &mut head.dq[queries.start * q_stride..queries.end * q_stride];
-                            let left = Left::rows(&dp[first..], KEYS); // (4)
-                            let k = &k[first * k_stride..];
-                            product(count, q_stride, inner, left, k, k_stride, dq, q_stride, add);
+                        let out = match dqueries {
+                            // SAFETY: these rows of (b, h + g) belong to this task alone.
+                            Some(dqueries) if direct => unsafe {
+                                Some(dqueries.out(b, queries, h + g, attention.scale))
+                            },
+                            Some(_) if inner > 0 => {
+                                let rows = queries.start * q_stride..queries.end * q_stride;
+                                Some(Out::new(&mut head.dq[rows], q_stride, Write::Add))
+                            }
+                            _ => None,
+                        };
+                        if let Some(out) = out {
+                            let left = Left::rows(from(dp, first), KEYS); // (4)
+                            let k = from(k, first * k_stride);
+                            product(count, q_stride, inner, left, k, k_stride, out);
                         }
                     }
                     if !full && !head.partial.is_empty() {
@@ -379,22 +410,36 @@ fn share_of_keys<M: Scores>(
                     for (columns, rows) in tile.columns() {
                         let (count, inner) = (columns.len(), rows.len());
                         let place = rows.start * KEYS + columns.start;
-                        if dvalues.is_some() && inner > 0 {
-                            let left = Left::transposed(&s[place..], KEYS); // (1)
-                            let dout = &dout[rows.start * dout_step..];
-                            let dv = &mut dv[columns.start * o_stride..columns.end * o_stride];
-                            product(
-                                count, o_stride, inner, left, dout, dout_step, dv, o_stride, add,
-                            );
+                        let (_, of_keys) = tile.place(&rows, &columns);
+                        if let (true, Some(dvalues)) = (direct || inner > 0, dvalues) {
+                            let left = Left::transposed(from(s, place), KEYS); // (1)
+                            let dout = from(dout, rows.start * dout_step);
+                            let out = if direct {
+                                // SAFETY: these rows of (b, kv_head) belong to this task alone.
+                                unsafe { dvalues.out(b, of_keys.clone(), kv_head, 1.0) }
+                            } else {
+                                let rows = columns.start * o_stride..columns.end * o_stride;
+                                Out::new(&mut dv[rows], o_stride, Write::Add)
+                            };
+                            product(count, o_stride, inner, left, dout, dout_step, out);
                         }
-                        if dkeys.is_some() && inner > 0 {
-                            let left = Left::transposed(&dp[place..], KEYS); // (5)
-                            let q = &q[rows.start * q_step..];
-                            let dk = &mut dk[columns.start * q_stride..columns.end * q_stride];
-                            product(count, q_stride, inner, left, q, q_step, dk, q_stride, add);
+                        if let (true, Some(dkeys)) = (direct || inner > 0, dkeys) {
+                            let left = Left::transposed(from(dp, place), KEYS); // (5)
+                            let q = from(q, rows.start * q_step);
+                            let out = if direct {
+                                // SAFETY: as above.
+                                unsafe { dkeys.out(b, of_keys, kv_head, attention.scale) }
+                            } else {
+                                let rows = columns.start * q_stride..columns.end * q_stride;
+                                Out::new(&mut dk[rows], q_stride, Write::Add)
+                            };
+                            product(count, q_stride, inner, left, q, q_step, out);
                         }
                     }
                 }
+            }
+            if direct {
+                continue;
             }
             // SAFETY: these rows of (b, kv_head) belong to this task alone.
             unsafe {

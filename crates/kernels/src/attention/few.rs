@@ -5,7 +5,7 @@
 //! order. Keys are cut into spans of fixed length, so that one sequence keeps several threads
 //! busy; each span gives its own maximum, sum and weighted values, which are merged in order.
 
-use super::products::{Left, PAD, padded, product};
+use super::products::{Left, Out, PAD, padded, product};
 use super::scores::Visibility;
 use super::tiles::{Drop, KEYS, block, dots, finish, logarithms, merge, pack_rows, soften};
 use super::{Attention, Scores, Shape};
@@ -133,7 +133,7 @@ fn span_of_keys<M: Scores>(
                 soften(keys.len(), s, &mut largest[rows], sums, values, stride, drop);
                 let weights = Left::rows(s, KEYS);
                 let (n, add) = (keys.len(), Write::Add);
-                product(queries, stride, n, weights, v, v_stride, values, stride, add);
+                product(queries, stride, n, weights, v, v_stride, Out::new(values, stride, add));
             }
         }
     });

@@ -6,7 +6,7 @@
 //! read where it lies: queries if there is one block of keys, values if there is one of queries.
 
 use super::bands::Tile;
-use super::products::{Left, PAD, padded, product};
+use super::products::{Left, Out, PAD, padded, product};
 use super::rows::readable_in_place;
 use super::scores::Visibility;
 use super::tiles::{
@@ -176,7 +176,7 @@ fn query_block<M: Scores>(
                 // Empty without a width.
                 let left = Left::rows(q.get(rows.start * q_stride..).unwrap_or(&[]), q_stride);
                 let k = k.get(columns.start..).unwrap_or(&[]); // empty without a width
-                product(count, padded(inner), width, left, k, KEYS, s, KEYS, Write::Set);
+                product(count, padded(inner), width, left, k, KEYS, Out::new(s, KEYS, Write::Set));
                 let (queries, keys) = tile.place(&rows, &columns);
                 let drop = Drop::new(attention, b, h, queries.start, keys.start);
                 if !full {
@@ -188,7 +188,15 @@ fn query_block<M: Scores>(
                 let o = &mut o[rows.start * stride..rows.end * stride];
                 soften(inner, s, largest, sums, o, stride, drop);
                 let (v, weights) = (&v[columns.start * v_stride..], Left::rows(s, KEYS));
-                product(count, stride, inner, weights, v, v_stride, o, stride, Write::Add);
+                product(
+                    count,
+                    stride,
+                    inner,
+                    weights,
+                    v,
+                    v_stride,
+                    Out::new(o, stride, Write::Add),
+                );
             }
         }
         let first = (b * heads + h) * all_queries;

@@ -1,6 +1,6 @@
 //! For looking inside: the weights themselves, and how spread they are.
 
-use super::products::{Left, padded, product};
+use super::products::{Left, Out, padded, product};
 use super::scores::{Position, Visibility};
 use super::tiles::{
     KEYS, QUERIES, block, dots, entropy_of_rows, pack_rows, pack_transposed, softmax_row,
@@ -79,7 +79,7 @@ impl<M: Scores> Attention<'_, M> {
                     let (rows, columns) = (queries.len(), padded(keys.len()));
                     let s = &mut s[..rows * KEYS];
                     let left = Left::rows(q, q_stride);
-                    product(rows, columns, width, left, k, KEYS, s, KEYS, Write::Set);
+                    product(rows, columns, width, left, k, KEYS, Out::new(s, KEYS, Write::Set));
                     if visibility == Visibility::Partial {
                         self.scores.apply_tile(b, h, queries.clone(), keys.clone(), KEYS, s);
                     }

@@ -44,10 +44,42 @@ impl<'a> Left<'a> {
     }
 }
 
+/// Where a product goes: to rows `stride` floats apart, all of them in `len` floats from `start` on,
+/// and times what.
+pub(super) struct Out<'a> {
+    start: *mut f32,
+    len: usize,
+    stride: usize,
+    write: Write,
+    factor: f32,
+    life: std::marker::PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> Out<'a> {
+    pub(super) fn new(data: &'a mut [f32], stride: usize, write: Write) -> Self {
+        // SAFETY: the slice is borrowed for as long.
+        unsafe { Self::shared(data.as_mut_ptr(), data.len(), stride, write, 1.0) }
+    }
+
+    /// In between what others write.
+    ///
+    /// # Safety
+    /// As long as this lives, `len` floats from `start` on exist, and nobody else uses those of them
+    /// that the product has.
+    pub(super) unsafe fn shared(
+        start: *mut f32,
+        len: usize,
+        stride: usize,
+        write: Write,
+        factor: f32,
+    ) -> Self {
+        Self { start, len, stride, write, factor, life: std::marker::PhantomData }
+    }
+}
+
 dispatch! {
     /// `out` (rows × width) = or += `left` (rows × inner) · `right` (inner × width), where `width`
-    /// is a multiple of [`PAD`] and rows of `right` and `out` are `right_stride` and `out_stride`
-    /// floats apart.
+    /// is a multiple of [`PAD`] and rows of `right` are `right_stride` floats apart.
     pub(super) fn product(
         rows: usize,
         width: usize,
@@ -55,9 +87,7 @@ dispatch! {
         left: Left<'_>,
         right: &[f32],
         right_stride: usize,
-        out: &mut [f32],
-        out_stride: usize,
-        write: Write,
+        out: Out<'_>,
     ) => product_on
 }
 
@@ -70,15 +100,13 @@ fn product_on<S: Tile>(
     left: Left<'_>,
     right: &[f32],
     right_stride: usize,
-    out: &mut [f32],
-    out_stride: usize,
-    write: Write,
+    out: Out<'_>,
 ) {
     if rows == 0 || width == 0 {
         return;
     }
-    assert!(width.is_multiple_of(PAD) && width <= out_stride);
-    assert!((rows - 1) * out_stride + width <= out.len());
+    assert!(width.is_multiple_of(PAD) && width <= out.stride);
+    assert!((rows - 1) * out.stride + width <= out.len);
     assert!(left.row_stride == 1 || left.inner_stride == 1, "neither rows nor columns");
     if inner > 0 {
         let last = (rows - 1) * left.row_stride + (inner - 1) * left.inner_stride;
@@ -92,9 +120,10 @@ fn product_on<S: Tile>(
         inner_stride: left.inner_stride,
         right: right.as_ptr(),
         right_stride,
-        out: out.as_mut_ptr(),
-        out_stride,
-        write,
+        out: out.start,
+        out_stride: out.stride,
+        write: out.write,
+        factor: out.factor,
     };
     let vectors = width / S::LANES;
     // As even as can be: five vectors are three and two, not four and one.
@@ -129,6 +158,7 @@ struct Product {
     out: *mut f32,
     out_stride: usize,
     write: Write,
+    factor: f32,
 }
 
 impl Product {
@@ -149,12 +179,15 @@ impl Product {
     /// The operands must hold `rows` rows of `N` vectors.
     #[inline(always)]
     unsafe fn strips<S: Tile, const N: usize>(self, s: S, rows: usize) {
+        const ROWS: u8 = Layout::A_IN_ROWS + Layout::NEAR;
+        const COLUMNS: u8 = Layout::A_IN_COLUMNS + Layout::NEAR;
         // SAFETY: passed on; one of the strides is 1, as `product` has asserted.
         unsafe {
-            if self.inner_stride == 1 {
-                self.strips_of::<S, N, { Layout::A_IN_ROWS + Layout::NEAR }>(s, rows);
-            } else {
-                self.strips_of::<S, N, { Layout::A_IN_COLUMNS + Layout::NEAR }>(s, rows);
+            match (self.inner_stride == 1, self.factor == 1.0) {
+                (true, true) => self.strips_of::<S, N, ROWS>(s, rows),
+                (false, true) => self.strips_of::<S, N, COLUMNS>(s, rows),
+                (true, false) => self.strips_of::<S, N, { ROWS + Layout::SCALED }>(s, rows),
+                (false, false) => self.strips_of::<S, N, { COLUMNS + Layout::SCALED }>(s, rows),
             }
         }
     }
@@ -211,6 +244,7 @@ impl Product {
             further: 0,
             ahead: self.left,
             ahead_tiles: 0,
+            factor: self.factor,
         };
         // SAFETY: every address is that of an element (m, k), (k, n) or (m, n) with m < row + M,
         // k < inner and n < N · LANES, which the caller vouches for.
@@ -266,9 +300,7 @@ mod tests {
                                         left,
                                         &b,
                                         right_stride,
-                                        &mut out,
-                                        out_stride,
-                                        write,
+                                        Out::new(&mut out, out_stride, write),
                                     );
                                 });
                                 assert_eq!(out, want, "{rows}×{width}, inner {inner}, {isa:?}");

@@ -6,7 +6,7 @@
 //! head `h` of row (b, t) starts at
 //! `offset + b · batch_stride + t · row_stride + h · head_stride`.
 
-use super::products::PAD;
+use super::products::{Out, PAD};
 use super::tiles::{ROWS_AHEAD, fetch_row};
 use crate::simd::Simd;
 use crate::threads::SharedMut;
@@ -207,6 +207,28 @@ impl<'a> RowsMut<'a> {
     ) {
         assert!(rows.end <= self.places.rows && head < self.places.heads);
         put_rows(Exclusive { to: self, batch, rows, head }, x, stride, factor);
+    }
+
+    /// One head of some rows, for a product times `factor`. Rows must be whole cache lines wide.
+    ///
+    /// # Safety
+    /// As for [`Self::put`], as long as the result lives.
+    pub(super) unsafe fn out(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        head: usize,
+        factor: f32,
+    ) -> Out<'_> {
+        assert!(rows.end <= self.places.rows && head < self.places.heads && !rows.is_empty());
+        let start = self.places.start(batch, rows.start, head);
+        let end = self.places.start(batch, rows.end - 1, head) + self.places.width;
+        let first = self.data.pointer(start..end);
+        for row in 0..rows.len() {
+            fetch_row(first.wrapping_add(row * self.places.row_stride), self.places.width);
+        }
+        // SAFETY: `pointer` has shown that these are inside, and the caller has the rows alone.
+        unsafe { Out::shared(first, end - start, self.places.row_stride, self.write, factor) }
     }
 }
 

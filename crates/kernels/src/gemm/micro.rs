@@ -121,6 +121,8 @@ pub(crate) struct Operands {
     /// Where rows of A start that will be needed soon, and how many tiles fetch some.
     pub(crate) ahead: *const f32,
     pub(crate) ahead_tiles: usize,
+    /// Of the product, in a layout that says so.
+    pub(crate) factor: f32,
 }
 
 impl Operands {
@@ -219,6 +221,7 @@ pub(crate) unsafe fn block<S: Tile>(
             further: 0,
             ahead: a.data.as_ptr().wrapping_add(a_start + a.panel),
             ahead_tiles: ahead_rows.div_ceil(S::FETCHES_ROWS),
+            factor: 1.0,
         };
         // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
         // assertions, and so are `depth` rows of each panel in `room`, which the first row of
@@ -298,6 +301,8 @@ impl Layout {
     const STEPS: u8 = 8;
     /// All is in the first-level cache: nothing is fetched.
     pub(crate) const NEAR: u8 = 16;
+    /// The product is multiplied by `factor`.
+    pub(crate) const SCALED: u8 = 32;
 
     const ROWS_AND_PANEL: u8 = Self::A_IN_ROWS + Self::PANEL;
     const STEPS_AND_PANEL: u8 = Self::A_IN_COLUMNS + Self::PANEL + Self::STEPS;
@@ -442,6 +447,10 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
         p += 1;
     }
 
+    if LAYOUT & Layout::SCALED != 0 {
+        let factor = s.splat(operands.factor);
+        sum = sum.map(|row| row.map(|v| s.mul(v, factor)));
+    }
     let last = columns - (W - 1) * S::LANES; // columns in the last vector
     // SAFETY: row i, columns from w · LANES: LANES of them, or `last` in the last vector, all
     // inside the tile that the caller vouches for. Each loop is small enough to be unrolled,
@@ -622,7 +631,7 @@ impl Tile for crate::simd::Avx2 {
         let Ok(sum) = sum.try_into() else { return false };
         // SAFETY: the token shows that the CPU has the set, and the caller vouches for the rest.
         unsafe {
-            match LAYOUT & !Layout::NEAR {
+            match LAYOUT & !(Layout::NEAR | Layout::SCALED) {
                 Layout::A_IN_COLUMNS => rounds_avx2::columns_and_rows(sum, operands),
                 Layout::A_IN_ROWS => rounds_avx2::rows_and_rows(sum, operands),
                 Layout::ROWS_AND_PANEL => rounds_avx2::rows_and_panel(sum, operands),

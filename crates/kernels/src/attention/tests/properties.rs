@@ -117,8 +117,10 @@ fn empty_dimensions_do_nothing() {
 
 #[test]
 fn a_query_that_sees_nothing_gives_zeros() {
-    for (queries, keys, value_width) in [(1, 70, 8), (5, 70, 8), (70, 70, 8), (40, 60, 16)] {
-        let case = case([3, queries, keys, 2, 1, 16, value_width]);
+    for (queries, keys, kv_heads, value_width) in
+        [(1, 70, 1, 8), (5, 70, 1, 8), (70, 70, 1, 8), (40, 60, 1, 16), (40, 60, 2, 16)]
+    {
+        let case = case([3, queries, keys, 2, kv_heads, 16, value_width]);
         let rule = Padding::new(vec![0, keys, 3]);
         case.prove("padding", &rule, nothing);
         let given = case.given();
@@ -132,6 +134,7 @@ fn a_query_that_sees_nothing_gives_zeros() {
     }
     // Queries before the first key: T > S.
     case([1, 100, 30, 1, 1, 8, 8]).prove("early queries", &Causal::new(100, 30), nothing);
+    case([1, 60, 20, 1, 1, 16, 16]).prove("early queries", &Causal::new(60, 20), nothing);
 }
 
 #[test]
@@ -152,11 +155,19 @@ fn backward_accumulates() {
         let wide: Vec<f64> = set.dscores.iter().map(|&x| f64::from(x) + 0.5).collect();
         close("dscores", &add.dscores, &wide);
     }
+    // Products of a single tile add to the gradients themselves.
+    let case = case([2, 40, 50, 4, 4, 16, 16]);
+    let (given, rule) = (case.given(), Causal::new(40, 50));
+    let set = case.run(&rule, &given, Write::Set, f32::NAN);
+    let add = case.run(&rule, &given, Write::Add, 0.5);
+    for (add, set) in [(add.dq, set.dq), (add.dk, set.dk), (add.dv, set.dv)] {
+        assert_eq!(add, set.iter().map(|x| x + 0.5).collect::<Vec<f32>>());
+    }
 }
 
 #[test]
 fn gradients_that_are_not_wanted_change_nothing_for_the_others() {
-    for shape in [[2, 70, 66, 4, 2, 16, 8], [2, 40, 50, 4, 2, 16, 16]] {
+    for shape in [[2, 70, 66, 4, 2, 16, 8], [2, 40, 50, 4, 2, 16, 16], [2, 40, 50, 4, 4, 16, 16]] {
         each_gradient_alone(case(shape));
     }
 }
