@@ -374,14 +374,14 @@ fn share_of_keys<M: Scores>(
                             let v = v_transposed.get(first..).unwrap_or(&[]);
                             let left = Left::rows(&q[rows.start * q_step..], q_step);
                             let out = Out::new(s, KEYS, Write::Set);
-                            product(count, wide, width, left, k, KEYS, out);
+                            product(count, wide, width, left, k, KEYS, &out);
                             if !full {
                                 let (queries, keys) = (queries.clone(), keys_seen.clone());
                                 rule.apply_tile(b, h + g, queries, keys, KEYS, s);
                             }
                             let left = Left::rows(&dout[rows.start * dout_step..], dout_step);
                             let out = Out::new(dp, KEYS, Write::Set);
-                            product(count, wide, value_width, left, v, KEYS, out);
+                            product(count, wide, value_width, left, v, KEYS, &out);
                         }
                         let drop = Drop::new(attention, b, h + g, queries.start, keys_seen.start);
                         let (lse, delta) = (&lse[queries.clone()], &delta[queries.clone()]);
@@ -400,7 +400,7 @@ fn share_of_keys<M: Scores>(
                         if let Some(out) = out {
                             let left = Left::rows(from(dp, first), KEYS); // (4)
                             let k = from(k, first * k_stride);
-                            product(count, q_stride, inner, left, k, k_stride, out);
+                            product(count, q_stride, inner, left, k, k_stride, &out);
                         }
                     }
                     if !full && !head.partial.is_empty() {
@@ -421,7 +421,7 @@ fn share_of_keys<M: Scores>(
                                 let rows = columns.start * o_stride..columns.end * o_stride;
                                 Out::new(&mut dv[rows], o_stride, Write::Add)
                             };
-                            product(count, o_stride, inner, left, dout, dout_step, out);
+                            product(count, o_stride, inner, left, dout, dout_step, &out);
                         }
                         if let (true, Some(dkeys)) = (direct || inner > 0, dkeys) {
                             let left = Left::transposed(from(dp, place), KEYS); // (5)
@@ -433,7 +433,7 @@ fn share_of_keys<M: Scores>(
                                 let rows = columns.start * q_stride..columns.end * q_stride;
                                 Out::new(&mut dk[rows], q_stride, Write::Add)
                             };
-                            product(count, q_stride, inner, left, q, q_step, out);
+                            product(count, q_stride, inner, left, q, q_step, &out);
                         }
                     }
                 }

@@ -133,7 +133,7 @@ fn span_of_keys<M: Scores>(
                 soften(keys.len(), s, &mut largest[rows], sums, values, stride, drop);
                 let weights = Left::rows(s, KEYS);
                 let (n, add) = (keys.len(), Write::Add);
-                product(queries, stride, n, weights, v, v_stride, Out::new(values, stride, add));
+                product(queries, stride, n, weights, v, v_stride, &Out::new(values, stride, add));
             }
         }
     });

@@ -176,7 +176,7 @@ fn query_block<M: Scores>(
                 // Empty without a width.
                 let left = Left::rows(q.get(rows.start * q_stride..).unwrap_or(&[]), q_stride);
                 let k = k.get(columns.start..).unwrap_or(&[]); // empty without a width
-                product(count, padded(inner), width, left, k, KEYS, Out::new(s, KEYS, Write::Set));
+                product(count, padded(inner), width, left, k, KEYS, &Out::new(s, KEYS, Write::Set));
                 let (queries, keys) = tile.place(&rows, &columns);
                 let drop = Drop::new(attention, b, h, queries.start, keys.start);
                 if !full {
@@ -195,7 +195,7 @@ fn query_block<M: Scores>(
                     weights,
                     v,
                     v_stride,
-                    Out::new(o, stride, Write::Add),
+                    &Out::new(o, stride, Write::Add),
                 );
             }
         }

@@ -79,7 +79,7 @@ impl<M: Scores> Attention<'_, M> {
                     let (rows, columns) = (queries.len(), padded(keys.len()));
                     let s = &mut s[..rows * KEYS];
                     let left = Left::rows(q, q_stride);
-                    product(rows, columns, width, left, k, KEYS, Out::new(s, KEYS, Write::Set));
+                    product(rows, columns, width, left, k, KEYS, &Out::new(s, KEYS, Write::Set));
                     if visibility == Visibility::Partial {
                         self.scores.apply_tile(b, h, queries.clone(), keys.clone(), KEYS, s);
                     }

@@ -87,7 +87,7 @@ dispatch! {
         left: Left<'_>,
         right: &[f32],
         right_stride: usize,
-        out: Out<'_>,
+        out: &Out<'_>,
     ) => product_on
 }
 
@@ -100,7 +100,7 @@ fn product_on<S: Tile>(
     left: Left<'_>,
     right: &[f32],
     right_stride: usize,
-    out: Out<'_>,
+    out: &Out<'_>,
 ) {
     if rows == 0 || width == 0 {
         return;
@@ -300,7 +300,7 @@ mod tests {
                                         left,
                                         &b,
                                         right_stride,
-                                        Out::new(&mut out, out_stride, write),
+                                        &Out::new(&mut out, out_stride, write),
                                     );
                                 });
                                 assert_eq!(out, want, "{rows}×{width}, inner {inner}, {isa:?}");
