@@ -30,7 +30,7 @@
 //! multiply-adds: its bits depend on its row of A, its column of B and K, and on nothing else.
 
 use super::epilogue::Tail;
-use super::micro::{self, Lanes, Tile};
+use super::micro::{self, Lanes, Next, Tile};
 use super::pack::{self, Packing, TileShape};
 use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most steps of depth in one block of K: as many as leave a group of B in the second-level cache,
 /// since C is read and written once per block.
-const DEPTH: usize = 768;
+pub(super) const DEPTH: usize = 768;
 /// Rows of A per strip, if it is in place. A strip that is packed has as many as a group of B has
 /// columns, so that both fit the same cache (packed by steps it takes a third more).
 const STRIP_ROWS: usize = 180;
@@ -336,7 +336,10 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
                 }
             };
             let room = b_on_the_way.map(|_| &mut *room);
-            multiply(job, rows, columns, &steps, lanes(Operand::A), lanes(Operand::B), room);
+            let next = job.next(local, strip, &steps);
+            let next = if local_in_place { Next::NOTHING } else { next };
+            let (a, b) = (lanes(Operand::A), lanes(Operand::B));
+            multiply(job, rows, columns, &steps, a, b, room, next);
         }
     });
 }
@@ -348,7 +351,7 @@ dispatch! {
     ) => pack_on
     fn multiply(
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
-        a: Lanes<'_>, b: Lanes<'_>, room: Option<&mut [f32]>,
+        a: Lanes<'_>, b: Lanes<'_>, room: Option<&mut [f32]>, next: Next,
     ) => multiply_on
 }
 
@@ -382,7 +385,7 @@ fn pack_on<S: Tile>(
 }
 
 /// What the `steps` of K contribute to rows × columns of C; after the last also the epilogue. With
-/// `room` for a group of B it is packed on the way.
+/// `room` for a group of B it is packed on the way; `next` is fetched meanwhile.
 #[inline(always)]
 fn multiply_on<S: Tile>(
     s: S,
@@ -393,6 +396,7 @@ fn multiply_on<S: Tile>(
     a: Lanes<'_>,
     b: Lanes<'_>,
     mut room: Option<&mut [f32]>,
+    next: Next,
 ) {
     const { assert!(S::GROUP.is_multiple_of(S::COLUMNS), "a group is whole tiles") };
     let write = if steps.start == 0 { job.write } else { Write::Add };
@@ -405,18 +409,31 @@ fn multiply_on<S: Tile>(
         let fetches = finish && S::FETCHES_FOR_EPILOGUE;
         let then = if fetches { job.tail.touches_at(start) } else { [std::ptr::null(); 2] };
         let size = (rows.len(), count, depth);
+        let next = if first == 0 && S::FETCHES_NEXT { next } else { Next::NOTHING };
         let b = Lanes { data: &b.data[first / S::COLUMNS * b.panel..], ..b };
         // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this
         // task's alone.
         unsafe {
-            micro::block(s, size, a, b, room.as_deref_mut(), out, stride, write, then, |done| {
-                if finish {
-                    let columns = columns.start + first..columns.start + first + count;
-                    for row in done {
-                        job.finish(rows.start + row, columns.clone());
+            micro::block(
+                s,
+                size,
+                a,
+                b,
+                room.as_deref_mut(),
+                out,
+                stride,
+                write,
+                then,
+                next,
+                |done| {
+                    if finish {
+                        let columns = columns.start + first..columns.start + first + count;
+                        for row in done {
+                            job.finish(rows.start + row, columns.clone());
+                        }
                     }
-                }
-            });
+                },
+            );
         }
     }
 }
@@ -457,6 +474,18 @@ impl Job<'_> {
                 Some(x)
             }
             _ => None,
+        }
+    }
+
+    /// What the strip after `strip` will pack of an operand, if its lanes lie next to each other.
+    fn next(&self, operand: Operand, strip: &Range<usize>, steps: &Range<usize>) -> Next {
+        let x = if operand == Operand::A { &self.a } else { &self.b };
+        match x.data {
+            Data::F32(data) if x.row_stride == 1 && strip.end < x.rows => {
+                let start = data[steps.start * x.column_stride + strip.end..].as_ptr();
+                Next { start, stride: x.column_stride, rows: steps.len() }
+            }
+            _ => Next::NOTHING,
         }
     }
 

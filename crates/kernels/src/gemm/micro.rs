@@ -25,6 +25,7 @@
 //! **Order of summation.** Each element is one chain of multiply-adds from zero over `p`
 //! ascending, wherever it sits in whatever tile.
 
+use super::blocked::DEPTH;
 #[cfg(target_arch = "x86_64")]
 use super::rounds_avx2;
 use super::transpose::Transpose;
@@ -52,6 +53,8 @@ pub(crate) trait Tile: Transpose {
     const FETCHES_FOR_EPILOGUE: bool = false;
     /// Rows of A that a tile fetches for the row of tiles below.
     const FETCHES_ROWS: usize = 2;
+    /// Do tiles fetch what the next strip will pack?
+    const FETCHES_NEXT: bool = false;
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
     const PACKS_ON_THE_WAY: bool = false;
 
@@ -153,7 +156,8 @@ fn shifted(x: *const f32, by: usize) -> *const f32 {
 ///
 /// B should fit in the second-level cache; loops over a larger one are the caller's. With `room`
 /// for its panels it is packed on the way, if that is worth it. `then` is what `after_rows` will
-/// touch, laid out as the result is, nulls last: it is fetched meanwhile.
+/// touch, laid out as the result is, nulls last: it is fetched meanwhile, and so is what will be
+/// packed `next`.
 ///
 /// # Safety
 /// For each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
@@ -169,6 +173,7 @@ pub(crate) unsafe fn block<S: Tile>(
     out_stride: usize,
     write: Write,
     then: [*const f32; 2],
+    next: Next,
     mut after_rows: impl FnMut(std::ops::Range<usize>),
 ) {
     if rows == 0 || columns == 0 || depth == 0 {
@@ -205,6 +210,10 @@ pub(crate) unsafe fn block<S: Tile>(
         for block in [out.cast_const(), then[0], then[1]] {
             fetches.add_rows(shifted(block, i * out_stride), out_stride, tile_rows);
         }
+        // An even share for each row of tiles, of which tile q fetches line q of each.
+        let share = |i: usize| i.min(rows) * next.rows / rows;
+        let (start, end) = (share(i), share(i + S::ROWS));
+        fetches.add_rows(shifted(next.start, start * next.stride), next.stride, end - start);
         let ahead_rows = if a.step == 1 { S::ROWS.min(rows - i - tile_rows) } else { 0 };
         let a_start = i / S::ROWS * a.panel;
         let operands = Operands {
@@ -235,6 +244,19 @@ pub(crate) unsafe fn block<S: Tile>(
     }
 }
 
+/// Rows of an operand that will be packed after this block: `rows` from `start` on, which may be null,
+/// `stride` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Next {
+    pub(crate) start: *const f32,
+    pub(crate) stride: usize,
+    pub(crate) rows: usize,
+}
+
+impl Next {
+    pub(crate) const NOTHING: Self = Self { start: std::ptr::null(), stride: 0, rows: 0 };
+}
+
 /// Rows that the tiles of a row fetch, one in each round, from the end of the list on: a tile's loop,
 /// which has no instructions to spare, counts its rounds down.
 struct Fetches {
@@ -245,8 +267,8 @@ struct Fetches {
 }
 
 impl Fetches {
-    /// The rows of a tile of C and of two things that are laid out like it.
-    const MOST: usize = 18;
+    /// One in each round of the longest tile.
+    const MOST: usize = DEPTH / ROUND;
 
     /// For tiles of so many rounds.
     #[inline(always)]
@@ -624,6 +646,7 @@ impl Tile for crate::simd::Avx2 {
     const PACKS_STEPS: bool = true;
     const FETCHES_FOR_EPILOGUE: bool = true;
     const FETCHES_ROWS: usize = 1; // a group is six tiles
+    const FETCHES_NEXT: bool = true;
 
     #[inline(always)]
     unsafe fn rounds<const LAYOUT: u8>(self, sum: &mut [Self::V], operands: &Operands) -> bool {
