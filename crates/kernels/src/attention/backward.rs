@@ -7,8 +7,8 @@
 //! do, a task does everything for its head, from packing to writing dq.
 //!
 //! Kᵀ is packed with the scale of the scores in it, which dq and dk get when they are written.
-//! Where a head is a single tile, q, k and dout are not packed but read where they lie, and products
-//! leave dq, dk and dv where they belong.
+//! Where a head is a single tile, q, k and dout are not packed but read where they lie; if it has its
+//! keys for itself and the rule learns nothing, products leave dq, dk and dv where they belong.
 
 use super::bands::Tile;
 use super::forward::{TASKS, wave};
@@ -279,11 +279,6 @@ impl<'a> Head<'a> {
     }
 }
 
-/// What is left of `data` from `start` on: nothing, where bands that see nothing begin.
-fn from(data: &[f32], start: usize) -> &[f32] {
-    data.get(start..).unwrap_or(&[])
-}
-
 /// Where gradients belong.
 #[derive(Clone, Copy)]
 struct Targets<'a> {
@@ -398,8 +393,8 @@ fn share_of_keys<M: Scores>(
                             _ => None,
                         };
                         if let Some(out) = out {
-                            let left = Left::rows(from(dp, first), KEYS); // (4)
-                            let k = from(k, first * k_stride);
+                            let left = Left::rows(&dp[first..], KEYS); // (4)
+                            let k = &k[first * k_stride..];
                             product(count, q_stride, inner, left, k, k_stride, &out);
                         }
                     }
@@ -412,8 +407,8 @@ fn share_of_keys<M: Scores>(
                         let place = rows.start * KEYS + columns.start;
                         let (_, of_keys) = tile.place(&rows, &columns);
                         if let (true, Some(dvalues)) = (direct || inner > 0, dvalues) {
-                            let left = Left::transposed(from(s, place), KEYS); // (1)
-                            let dout = from(dout, rows.start * dout_step);
+                            let left = Left::transposed(&s[place..], KEYS); // (1)
+                            let dout = &dout[rows.start * dout_step..];
                             let out = if direct {
                                 // SAFETY: these rows of (b, kv_head) belong to this task alone.
                                 unsafe { dvalues.out(b, of_keys.clone(), kv_head, 1.0) }
@@ -424,8 +419,8 @@ fn share_of_keys<M: Scores>(
                             product(count, o_stride, inner, left, dout, dout_step, &out);
                         }
                         if let (true, Some(dkeys)) = (direct || inner > 0, dkeys) {
-                            let left = Left::transposed(from(dp, place), KEYS); // (5)
-                            let q = from(q, rows.start * q_step);
+                            let left = Left::transposed(&dp[place..], KEYS); // (5)
+                            let q = &q[rows.start * q_step..];
                             let out = if direct {
                                 // SAFETY: as above.
                                 unsafe { dkeys.out(b, of_keys, kv_head, attention.scale) }

@@ -8,7 +8,7 @@ use super::Scores;
 use super::scores::Visibility;
 use std::ops::Range;
 
-/// A tile that is not empty, and who is asked about its parts. Rows and columns count from its
+/// A tile, and who is asked about its parts. Rows and columns count from its
 /// first query and its first key.
 pub(super) struct Tile<'a, M> {
     pub(super) rule: &'a M,

@@ -44,11 +44,12 @@ impl<'a> Left<'a> {
     }
 }
 
-/// Where a product goes: to rows `stride` floats apart, all of them in `len` floats from `start` on,
-/// and times what.
+/// Where a product goes, and times what: to `width` floats of each row, and rows are `stride` apart,
+/// all of them in `len` floats from `start` on.
 pub(super) struct Out<'a> {
     start: *mut f32,
     len: usize,
+    width: usize,
     stride: usize,
     write: Write,
     factor: f32,
@@ -58,28 +59,28 @@ pub(super) struct Out<'a> {
 impl<'a> Out<'a> {
     pub(super) fn new(data: &'a mut [f32], stride: usize, write: Write) -> Self {
         // SAFETY: the slice is borrowed for as long.
-        unsafe { Self::shared(data.as_mut_ptr(), data.len(), stride, write, 1.0) }
+        unsafe { Self::shared(data.as_mut_ptr(), data.len(), (stride, stride), write, 1.0) }
     }
 
     /// In between what others write.
     ///
     /// # Safety
-    /// As long as this lives, `len` floats from `start` on exist, and nobody else uses those of them
-    /// that the product has.
+    /// As long as this lives, `len` floats from `start` on exist, and nobody else uses the first
+    /// `width` of each `stride` of them.
     pub(super) unsafe fn shared(
         start: *mut f32,
         len: usize,
-        stride: usize,
+        (width, stride): (usize, usize),
         write: Write,
         factor: f32,
     ) -> Self {
-        Self { start, len, stride, write, factor, life: std::marker::PhantomData }
+        Self { start, len, width, stride, write, factor, life: std::marker::PhantomData }
     }
 }
 
 dispatch! {
-    /// `out` (rows × width) = or += `left` (rows × inner) · `right` (inner × width), where `width`
-    /// is a multiple of [`PAD`] and rows of `right` are `right_stride` floats apart.
+    /// `out` (rows × width) = or += `left` (rows × inner) · `right` (inner × width), times its factor,
+    /// where `width` is a multiple of [`PAD`] and rows of `right` are `right_stride` floats apart.
     pub(super) fn product(
         rows: usize,
         width: usize,
@@ -105,7 +106,7 @@ fn product_on<S: Tile>(
     if rows == 0 || width == 0 {
         return;
     }
-    assert!(width.is_multiple_of(PAD) && width <= out.stride);
+    assert!(width.is_multiple_of(PAD) && width <= out.width && out.width <= out.stride);
     assert!((rows - 1) * out.stride + width <= out.len);
     assert!(left.row_stride == 1 || left.inner_stride == 1, "neither rows nor columns");
     if inner > 0 {
@@ -266,11 +267,38 @@ mod tests {
         (0..len).map(|i| ((i * 7 + seed * 13) % 11) as f32 - 5.0).collect()
     }
 
+    /// Into part of the rows, in between what others write.
+    #[test]
+    fn a_factor_multiplies_the_product_and_gaps_stay() {
+        let (rows, width, inner, stride) = (17, 32, 21, 48);
+        let (a, b) = (integers(inner * 64, 1), integers(inner * width, 2));
+        let before = integers(rows * stride, 3);
+        for left in [Left::rows(&a, 30), Left::transposed(&a, 20)] {
+            for write in [Write::Set, Write::Add] {
+                let mut want = before.clone();
+                for (i, x) in want.iter_mut().enumerate().filter(|(i, _)| i % stride < width) {
+                    let (m, n) = (i / stride, i % stride);
+                    let at = |k| a[m * left.row_stride + k * left.inner_stride];
+                    let sum: f32 = (0..inner).map(|k| at(k) * b[k * width + n]).sum();
+                    *x = if write == Write::Add { *x + 0.5 * sum } else { 0.5 * sum };
+                }
+                for isa in Isa::all_available() {
+                    let mut out = before.clone();
+                    let (start, len) = (out.as_mut_ptr(), out.len());
+                    // SAFETY: `out` is used by this product alone.
+                    let place = unsafe { Out::shared(start, len, (width, stride), write, 0.5) };
+                    with_isa(isa, || product(rows, width, inner, left, &b, width, &place));
+                    assert_eq!(out, want, "{isa:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn products_of_every_shape_match_the_plain_loop() {
         for rows in [0, 1, 2, 3, 5, 6, 7, 11, 12, 17, 64] {
             for width in [0, 16, 32, 48, 64, 80, 112, 128] {
-                for inner in [0, 1, 5, 64] {
+                for inner in [0, 1, 5, 13, 64, 71] {
                     let (left_stride, right_stride, out_stride) = (inner + 3, width + 16, width);
                     let a = integers(rows.max(inner) * (rows.max(inner) + 3), 1);
                     let b = integers(inner * right_stride, 2);

@@ -220,15 +220,17 @@ impl<'a> RowsMut<'a> {
         head: usize,
         factor: f32,
     ) -> Out<'_> {
+        let Places { row_stride, width, .. } = self.places;
         assert!(rows.end <= self.places.rows && head < self.places.heads && !rows.is_empty());
+        assert!(width.is_multiple_of(PAD), "rows are not whole cache lines");
         let start = self.places.start(batch, rows.start, head);
-        let end = self.places.start(batch, rows.end - 1, head) + self.places.width;
+        let end = self.places.start(batch, rows.end - 1, head) + width;
         let first = self.data.pointer(start..end);
         for row in 0..rows.len() {
-            fetch_row(first.wrapping_add(row * self.places.row_stride), self.places.width);
+            fetch_row(first.wrapping_add(row * row_stride), width);
         }
         // SAFETY: `pointer` has shown that these are inside, and the caller has the rows alone.
-        unsafe { Out::shared(first, end - start, self.places.row_stride, self.write, factor) }
+        unsafe { Out::shared(first, end - start, (width, row_stride), self.write, factor) }
     }
 }
 

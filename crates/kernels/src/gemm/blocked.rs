@@ -30,7 +30,8 @@
 //! multiply-adds: its bits depend on its row of A, its column of B and K, and on nothing else.
 
 use super::epilogue::Tail;
-use super::micro::{self, Lanes, Next, Tile};
+use super::fetches::Next;
+use super::micro::{self, Lanes, Tile};
 use super::pack::{self, Packing, TileShape};
 use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
@@ -336,8 +337,7 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
                 }
             };
             let room = b_on_the_way.map(|_| &mut *room);
-            let next = job.next(local, strip, &steps);
-            let next = if local_in_place { Next::NOTHING } else { next };
+            let next = if local_in_place { Next::NOTHING } else { job.next(local, strip, &steps) };
             let (a, b) = (lanes(Operand::A), lanes(Operand::B));
             multiply(job, rows, columns, &steps, a, b, room, next);
         }
@@ -477,12 +477,14 @@ impl Job<'_> {
         }
     }
 
-    /// What the strip after `strip` will pack of an operand, if its lanes lie next to each other.
+    /// What the strip after `strip` will pack of an operand, if its lanes lie next to each other and
+    /// a single block of K follows the other.
     fn next(&self, operand: Operand, strip: &Range<usize>, steps: &Range<usize>) -> Next {
         let x = if operand == Operand::A { &self.a } else { &self.b };
+        let one_block = steps.len() == x.columns;
         match x.data {
-            Data::F32(data) if x.row_stride == 1 && strip.end < x.rows => {
-                let start = data[steps.start * x.column_stride + strip.end..].as_ptr();
+            Data::F32(data) if x.row_stride == 1 && one_block && strip.end < x.rows => {
+                let start = data[strip.end..].as_ptr();
                 Next { start, stride: x.column_stride, rows: steps.len() }
             }
             _ => Next::NOTHING,

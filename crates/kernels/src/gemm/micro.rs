@@ -11,8 +11,9 @@
 //!
 //! What makes it fast is that `sum` stays in registers, `B[p]` is loaded once for all R rows and
 //! `A[i][p]` is broadcast once for all columns: a step of R·W multiply-adds of W vectors needs
-//! R + W loads. What the next tile and the epilogue need is fetched meanwhile, a line at a time,
-//! because a burst of fetches would hold up the loads of B.
+//! R + W loads. What the next tiles and the epilogue need is [fetched](super::fetches) meanwhile, a
+//! row or a line in each round of eight steps, because a burst would hold up the loads of B. AVX2 has
+//! its loop [in assembly](super::rounds_avx2), and each set its [constants](super::sets).
 //!
 //! **Operands** are read with strides ([`Lanes`]), in place or as [`super::pack`] has laid them
 //! out: A in rows, or by steps with ROWS rows in a vector, B in panels of [`Tile::COLUMNS`] columns,
@@ -25,9 +26,7 @@
 //! **Order of summation.** Each element is one chain of multiply-adds from zero over `p`
 //! ascending, wherever it sits in whatever tile.
 
-use super::blocked::DEPTH;
-#[cfg(target_arch = "x86_64")]
-use super::rounds_avx2;
+use super::fetches::{Fetches, Next};
 use super::transpose::Transpose;
 use crate::Write;
 
@@ -58,13 +57,17 @@ pub(crate) trait Tile: Transpose {
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
     const PACKS_ON_THE_WAY: bool = false;
 
-    /// The sums of a tile after all its rounds, row by row, if this set has the loop in assembly for
-    /// a tile of that size and [`Layout`]; else `false`, and nothing is done.
+    /// The sums of a tile after all its rounds, added to `sum`, which is zero, if this set has the
+    /// loop in assembly for a tile of that size and [`Layout`]; else `false`, and nothing is done.
     ///
     /// # Safety
-    /// The layout is true, `sum` is zero, and `operands` are as [`Self::tiles`] needs them.
+    /// R, W and the layout are the tile's, and `operands` are as [`Self::tiles`] needs them.
     #[inline(always)]
-    unsafe fn rounds<const LAYOUT: u8>(self, _sum: &mut [Self::V], _operands: &Operands) -> bool {
+    unsafe fn rounds<const R: usize, const W: usize, const LAYOUT: u8>(
+        self,
+        _sum: &mut [[Self::V; W]; R],
+        _operands: &Operands,
+    ) -> bool {
         false
     }
 
@@ -76,8 +79,8 @@ pub(crate) trait Tile: Transpose {
     /// `b + q · b_panel + p · b_step` for each panel `q`, as many floats as it has columns, rounded
     /// up to whole vectors; for each row `i` and column `j`, `out + i · out_stride + j` is valid for
     /// writing (and reading, to add). `keep` is null, or `rows` is ROWS and
-    /// `keep + (q · depth + p) · COLUMNS` is valid for writing as much as is read of B. `fetches` are
-    /// pointers to anything.
+    /// `keep + (q · depth + p) · COLUMNS` is valid for writing as much as is read of B. `fetches` has
+    /// `fetches_len` pointers to anything, no more than there are rounds of `depth`.
     unsafe fn tiles(
         self,
         size: (usize, usize),
@@ -115,9 +118,9 @@ pub(crate) struct Operands {
     pub(crate) b_panel: usize,
     /// Where to leave B as packed panels, or null.
     pub(crate) keep: *mut f32,
-    /// Rows of C, and of what the epilogue will touch, that the first tile fetches, one in each
-    /// round: no more than there are rounds, and the last comes first. Tile `q` fetches what is
-    /// `further` by `q · COLUMNS` floats.
+    /// Rows of C, of what the epilogue will touch and of what will be packed next, that the first
+    /// tile fetches, one in each round: no more than there are rounds, and the last comes first.
+    /// Tile `q` fetches what is `further` by `q · COLUMNS` floats.
     pub(crate) fetches: *const *const f32,
     pub(crate) fetches_len: usize,
     pub(crate) further: usize,
@@ -131,7 +134,7 @@ pub(crate) struct Operands {
 impl Operands {
     /// The operands of the tile with panel `q`.
     #[inline(always)]
-    fn of_tile<S: Tile>(&self, q: usize) -> Self {
+    pub(super) fn of_tile<S: Tile>(&self, q: usize) -> Self {
         let ahead = self.ahead.wrapping_add(q * S::FETCHES_ROWS * self.a_lane);
         Self {
             b: self.b.wrapping_add(q * self.b_panel),
@@ -212,8 +215,8 @@ pub(crate) unsafe fn block<S: Tile>(
         }
         // An even share for each row of tiles, of which tile q fetches line q of each.
         let share = |i: usize| i.min(rows) * next.rows / rows;
-        let (start, end) = (share(i), share(i + S::ROWS));
-        fetches.add_rows(shifted(next.start, start * next.stride), next.stride, end - start);
+        let own = share(i)..share(i + S::ROWS);
+        fetches.add_rows(shifted(next.start, own.start * next.stride), next.stride, own.len());
         let ahead_rows = if a.step == 1 { S::ROWS.min(rows - i - tile_rows) } else { 0 };
         let a_start = i / S::ROWS * a.panel;
         let operands = Operands {
@@ -225,7 +228,7 @@ pub(crate) unsafe fn block<S: Tile>(
             b_step,
             b_panel,
             keep,
-            fetches: fetches.first(),
+            fetches: fetches.as_ptr(),
             fetches_len: fetches.len,
             further: 0,
             ahead: a.data.as_ptr().wrapping_add(a_start + a.panel),
@@ -235,7 +238,8 @@ pub(crate) unsafe fn block<S: Tile>(
         // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
         // assertions, and so are `depth` rows of each panel in `room`, which the first row of
         // tiles, a whole one, writes before others read it; the tiles are part of the block of
-        // `out` that the caller vouches for.
+        // `out` that the caller vouches for. The list lives on, and is no longer than there are
+        // rounds: `Fetches` was told.
         unsafe {
             let out = out.add(i * out_stride);
             s.tiles((tile_rows, columns), operands, out, out_stride, write);
@@ -244,66 +248,12 @@ pub(crate) unsafe fn block<S: Tile>(
     }
 }
 
-/// Rows of an operand that will be packed after this block: `rows` from `start` on, which may be null,
-/// `stride` apart.
-#[derive(Clone, Copy)]
-pub(crate) struct Next {
-    pub(crate) start: *const f32,
-    pub(crate) stride: usize,
-    pub(crate) rows: usize,
-}
-
-impl Next {
-    pub(crate) const NOTHING: Self = Self { start: std::ptr::null(), stride: 0, rows: 0 };
-}
-
-/// Rows that the tiles of a row fetch, one in each round, from the end of the list on: a tile's loop,
-/// which has no instructions to spare, counts its rounds down.
-struct Fetches {
-    rows: [*const f32; Self::MOST],
-    /// Rows that there is time for.
-    most: usize,
-    len: usize,
-}
-
-impl Fetches {
-    /// One in each round of the longest tile.
-    const MOST: usize = DEPTH / ROUND;
-
-    /// For tiles of so many rounds.
-    #[inline(always)]
-    fn new(rounds: usize) -> Self {
-        Self { rows: [std::ptr::null(); _], most: rounds.min(Self::MOST), len: 0 }
-    }
-
-    #[inline(always)]
-    fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    /// So many rows, `stride` apart, unless `first` is null.
-    #[inline(always)]
-    fn add_rows(&mut self, first: *const f32, stride: usize, rows: usize) {
-        let rows = if first.is_null() { 0 } else { rows.min(self.most - self.len) };
-        for row in 0..rows {
-            self.len += 1;
-            self.rows[Self::MOST - self.len] = first.wrapping_add(row * stride);
-        }
-    }
-
-    /// The row that is fetched last.
-    #[inline(always)]
-    fn first(&self) -> *const *const f32 {
-        self.rows[Self::MOST - self.len..].as_ptr()
-    }
-}
-
 /// Steps of depth in a round of a tile's loop, which moves pointers and fetches what comes next once.
 pub(super) const ROUND: usize = 8;
 /// How many rows of B are fetched ahead where it is packed on the way: some 100 cycles.
 const ROWS_AHEAD: usize = 8;
 /// Floats in a cache line.
-const CACHE_LINE: usize = 16;
+pub(super) const CACHE_LINE: usize = 16;
 
 /// How the operands of a tile lie, known to the compiler: a sum of these. An address that is not a
 /// constant away from the last one costs an addition at every step, and where another guest runs
@@ -316,22 +266,22 @@ impl Layout {
     /// A lies in rows: `a_step` is 1.
     pub(crate) const A_IN_ROWS: u8 = 1;
     /// B is a packed panel: `b_step` is COLUMNS.
-    const PANEL: u8 = 2;
+    pub(super) const PANEL: u8 = 2;
     /// B is left behind as a packed panel: `keep` is not null.
-    const KEEP: u8 = 4;
+    pub(super) const KEEP: u8 = 4;
     /// A lies in columns as if packed by steps: `a_step` is LANES.
-    const STEPS: u8 = 8;
+    pub(super) const STEPS: u8 = 8;
     /// All is in the first-level cache: nothing is fetched.
     pub(crate) const NEAR: u8 = 16;
     /// The product is multiplied by `factor`.
     pub(crate) const SCALED: u8 = 32;
 
-    const ROWS_AND_PANEL: u8 = Self::A_IN_ROWS + Self::PANEL;
-    const STEPS_AND_PANEL: u8 = Self::A_IN_COLUMNS + Self::PANEL + Self::STEPS;
+    pub(super) const ROWS_AND_PANEL: u8 = Self::A_IN_ROWS + Self::PANEL;
+    pub(super) const STEPS_AND_PANEL: u8 = Self::A_IN_COLUMNS + Self::PANEL + Self::STEPS;
 
     /// The layout of operands. PANEL, KEEP and STEPS are for whole tiles only; others do without.
     #[inline(always)]
-    fn of<S: Tile>(rows: usize, operands: &Operands) -> u8 {
+    pub(super) fn of<S: Tile>(rows: usize, operands: &Operands) -> u8 {
         let in_rows = operands.a_step == 1;
         assert!(in_rows || operands.a_lane == 1, "A lies neither in rows nor in columns");
         let a = if in_rows { Self::A_IN_ROWS } else { Self::A_IN_COLUMNS };
@@ -351,7 +301,8 @@ impl Layout {
 /// One tile with `R` rows and `W` vectors, both known to the compiler so that `sum` lives in
 /// registers. The safety contract is that of [`Tile::tiles`] for a single tile, with `rows = R`,
 /// `(W − 1) · LANES < columns ≤ W · LANES`, and a [`Layout`] that is true. Any R and W will do
-/// where B is neither a panel nor kept as one.
+/// where B is neither a panel nor kept as one. In a layout that says so, the product is multiplied by
+/// a factor before it is written or added.
 #[inline(always)]
 pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYOUT: u8>(
     s: S,
@@ -369,7 +320,7 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
     let Operands { depth, a_lane, a_step, mut b, b_step, mut keep, .. } = operands;
     let mut sum = [[s.zero(); W]; R];
     // SAFETY: the caller vouches for layout and operands.
-    let in_assembly = unsafe { s.rounds::<LAYOUT>(sum.as_flattened_mut(), &operands) };
+    let in_assembly = unsafe { s.rounds::<R, W, LAYOUT>(&mut sum, &operands) };
     let mut p = if in_assembly { depth - depth % ROUND } else { 0 };
     b = b.wrapping_add(p * b_step);
     // In rows, each has a pointer of its own, which moves once a round. Opaque, or the compiler
@@ -538,145 +489,4 @@ pub(crate) fn prefetch(p: *const f32) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = p;
-}
-
-/// Implements [`Tile::tiles`] as a choice among the compiled sizes: every number of rows in the
-/// last list, in tiles of so many vectors and, at the end of a row, of each number in the list
-/// before it.
-macro_rules! tiles {
-    ($set:ty, ($($feature:literal)?), $whole:literal, $parts:tt, $rows:tt) => {
-        unsafe fn tiles(
-            self,
-            size: (usize, usize),
-            operands: Operands,
-            out: *mut f32,
-            out_stride: usize,
-            write: Write,
-        ) {
-            // A function of its own, so that the sizes are compiled once for each set.
-            $(#[target_feature(enable = $feature)])?
-            unsafe fn choose(
-                s: $set,
-                (rows, columns): (usize, usize),
-                operands: Operands,
-                out: *mut f32,
-                out_stride: usize,
-                write: Write,
-            ) {
-                const { assert!($whole == <$set as Tile>::VECTORS, "not a whole tile") };
-                let layout = Layout::of::<$set>(rows, &operands);
-                // SAFETY: layout and rows are the true ones. Tile q starts with column q · COLUMNS
-                // of B and of the result, of which at least one is left; it has as many vectors as
-                // its columns need. What the caller vouches for holds for each of its tiles.
-                unsafe {
-                    tiles!(@ choose $whole $parts $rows rows layout ($set)
-                        (s, columns, operands, out, out_stride, write))
-                }
-            }
-            // SAFETY: the contract is the same, and the token shows that the CPU has the set.
-            unsafe { choose(self, size, operands, out, out_stride, write) }
-        }
-    };
-    // Layouts 0 and 1 in all sizes, the others for whole tiles.
-    (@ choose $whole:literal $parts:tt $sizes:tt $rows:ident $layout:ident ($set:ty)
-        $arguments:tt) => {
-        match $layout {
-            0 => tiles!(@ sizes $whole $parts $sizes $rows 0 ($set) $arguments),
-            1 => tiles!(@ sizes $whole $parts $sizes $rows 1 ($set) $arguments),
-            2 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 2 ($set) $arguments),
-            3 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 3 ($set) $arguments),
-            4 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 4 ($set) $arguments),
-            5 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 5 ($set) $arguments),
-            // PANEL + STEPS
-            10 => tiles!(@ row { <$set as Tile>::ROWS } $whole $parts 10 ($set) $arguments),
-            _ => unreachable!("a tile of layout {}", $layout),
-        }
-    };
-    (@ sizes $whole:literal $parts:tt ($($size:literal)+) $rows:ident $layout:literal ($set:ty)
-        $arguments:tt) => {
-        match $rows {
-            $($size => tiles!(@ row $size $whole $parts $layout ($set) $arguments),)+
-            _ => unreachable!("a tile of {} rows", $rows),
-        }
-    };
-    (@ row $rows:tt $whole:literal ($($part:literal)*) $layout:literal ($set:ty)
-        ($s:ident, $columns:ident, $operands:ident, $out:ident, $out_stride:ident, $write:ident)) =>
-    {{
-        let mut panel = 0;
-        let mut left = $columns;
-        // As long as all vectors of a tile are needed.
-        while left > ($whole - 1) * <$set as Simd>::LANES {
-            let columns = left.min(<$set as Tile>::COLUMNS);
-            let out = $out.add(panel * <$set as Tile>::COLUMNS);
-            let operands = $operands.of_tile::<$set>(panel);
-            tile_of::<_, $rows, $whole, $layout>($s, columns, operands, out, $out_stride, $write);
-            panel += 1;
-            left -= columns;
-        }
-        match left.div_ceil(<$set as Simd>::LANES) {
-            $($part => {
-                let out = $out.add(panel * <$set as Tile>::COLUMNS);
-                let operands = $operands.of_tile::<$set>(panel);
-                tile_of::<_, $rows, $part, $layout>(
-                    $s, left, operands, out, $out_stride, $write,
-                );
-            })*
-            0 => {}
-            vectors => unreachable!("a tile of {vectors} vectors"),
-        }
-    }};
-}
-
-use crate::simd::{Portable, Simd};
-
-impl Tile for Portable {
-    // 4 × 8 sums are eight of the sixteen 4-lane registers of the x86-64 baseline.
-    const ROWS: usize = 4;
-    const VECTORS: usize = 1;
-    tiles!(Portable, (), 1, (), (1 2 3 4));
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Tile for crate::simd::Avx2 {
-    // 6 × 2 sums, 2 vectors of B and 1 broadcast are 15 of 16 registers.
-    const ROWS: usize = 6;
-    const VECTORS: usize = 2;
-    // On Zen 3, where a tile reads one line per step: 64 and more are 3-20 % slower than packed.
-    const NEAR: usize = 32;
-    const PACKS_STEPS: bool = true;
-    const FETCHES_FOR_EPILOGUE: bool = true;
-    const FETCHES_ROWS: usize = 1; // a group is six tiles
-    const FETCHES_NEXT: bool = true;
-
-    #[inline(always)]
-    unsafe fn rounds<const LAYOUT: u8>(self, sum: &mut [Self::V], operands: &Operands) -> bool {
-        const { assert!(ROUND == 8 && Self::LANES == 8 && CACHE_LINE == 16) };
-        let Ok(sum) = sum.try_into() else { return false };
-        // SAFETY: the token shows that the CPU has the set, and the caller vouches for the rest.
-        unsafe {
-            match LAYOUT & !(Layout::NEAR | Layout::SCALED) {
-                Layout::A_IN_COLUMNS => rounds_avx2::columns_and_rows(sum, operands),
-                Layout::A_IN_ROWS => rounds_avx2::rows_and_rows(sum, operands),
-                Layout::ROWS_AND_PANEL => rounds_avx2::rows_and_panel(sum, operands),
-                Layout::STEPS_AND_PANEL => rounds_avx2::steps_and_panel(sum, operands),
-                _ => return false,
-            }
-        }
-        true
-    }
-
-    tiles!(crate::simd::Avx2, ("avx2,fma,f16c"), 2, (1), (1 2 3 4 5 6));
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Tile for crate::simd::Avx512 {
-    // 6 × 4 sums, 4 vectors of B and 1 broadcast are 29 of 32 registers. 14 × 2 would use 31, but
-    // needs 16 loads for 28 multiply-adds instead of 10 for 24: the load ports then limit it.
-    // Widths of models are multiples of 64.
-    const ROWS: usize = 6;
-    const VECTORS: usize = 4;
-    const GROUP: usize = 192; // servers with this set have 1 MiB or more
-    const PACKS_ON_THE_WAY: bool = true; // a row of a panel is 4 lines
-    tiles!(crate::simd::Avx512, ("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"),
-        4, (1 2 3), (1 2 3 4 5 6));
 }

@@ -6,6 +6,9 @@
 //! | `micro`     | rows of tiles that stay in registers; all else is loops around them         |
 //! | `pack`      | lays operands out as tiles read them; widens 16-bit numbers                 |
 //! | `transpose` | blocks transposed in registers                                              |
+//! | `sets`      | the size of a tile, and what pays, on each instruction set                  |
+//! | `rounds_avx2` | the loop of a tile in assembly                                            |
+//! | `fetches`   | what tiles fetch while they are computed                                    |
 //! | `blocked`   | cuts M, N and K for the caches and the threads                              |
 //! | `few`       | one to three rows times a weight matrix: generation                         |
 //! | `epilogue`  | bias, activation, factor and residual on rows just finished                         |
@@ -15,11 +18,13 @@
 
 mod blocked;
 mod epilogue;
+mod fetches;
 mod few;
 pub(crate) mod micro;
 pub(crate) mod pack;
 #[cfg(target_arch = "x86_64")]
 mod rounds_avx2;
+mod sets;
 pub(crate) mod transpose;
 
 pub use epilogue::Epilogue;

@@ -390,8 +390,8 @@ fn panels_of<S: Tile, E: Copy, L: Stored<E>>(
                 // steps p.. of a panel, LANES lanes from l on, inside the padded panels.
                 unsafe {
                     let from = start.wrapping_add(l * x.lane_stride + p);
-                    for r in S::LANES..2 * S::LANES {
-                        prefetch(from.wrapping_add(r * x.lane_stride).cast());
+                    for r in STEPS_AHEAD..STEPS_AHEAD + S::LANES {
+                        prefetch_second_level(from.wrapping_add(r * x.lane_stride).cast());
                     }
                     let to = out.add(place(l) + p * S::COLUMNS);
                     transpose_padded(s, how, size, from, x.lane_stride, to);

@@ -13,7 +13,9 @@
 //! registers and keeps a sum in memory, at half the speed.
 //!
 //! The four loops differ in where a step finds its numbers: A in rows, in columns or packed by
-//! steps, B in rows or in a packed panel. With a panel, each round of 8 steps also fetches a line.
+//! steps, B in rows or in a packed panel. With a panel, rounds of 8 steps also fetch: a row from the
+//! list, as long as there are some, and with A in rows a line of the rows that come next (and, past
+//! their end, what follows them, which is as well).
 
 use super::micro::{Operands, ROUND};
 use std::arch::asm;
@@ -65,7 +67,7 @@ macro_rules! step {
     };
 }
 
-/// Step `$t` of A in rows: every third has a pointer, and the others are a stride or two away, which
+/// Step `$t` of A in rows: every third row has a pointer, and the others are a stride or two away, which
 /// costs nothing in an address.
 macro_rules! in_rows {
     ($t:literal, $b:expr) => {
@@ -176,6 +178,7 @@ macro_rules! with_sums {
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn rows_and_panel(sum: &mut Sum, operands: &Operands) {
     let Operands { depth, a, a_lane, b, fetches, fetches_len, further, ahead, .. } = *operands;
+    debug_assert!(fetches_len <= depth / ROUND);
     // SAFETY: reads what the caller vouches for; a prefetch may be of anything.
     unsafe {
         with_sums!(
@@ -223,6 +226,7 @@ pub(super) unsafe fn rows_and_panel(sum: &mut Sum, operands: &Operands) {
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn steps_and_panel(sum: &mut Sum, operands: &Operands) {
     let Operands { depth, a, b, fetches, fetches_len, further, .. } = *operands;
+    debug_assert!(fetches_len <= depth / ROUND);
     // SAFETY: reads what the caller vouches for; a prefetch may be of anything.
     unsafe {
         with_sums!(
