@@ -168,6 +168,67 @@ macro_rules! with_sums {
     }};
 }
 
+/// All rounds with B in a panel, `$round` being one of them: a loop that also fetches rows from the
+/// list, and one for the rounds that are left. `$more` are registers beside those of both.
+macro_rules! over_a_panel {
+    ($sum:ident, $operands:ident, $round:expr $(, $($more:tt)+)?) => {
+        debug_assert!($operands.fetches_len <= $operands.depth / ROUND);
+        // SAFETY: reads what the caller of the function vouches for; a prefetch may be of anything.
+        unsafe {
+            with_sums!(
+                $sum,
+                [
+                    "test {count}, {count}",
+                    "jz 3f",
+                    "2:",
+                    fetch_row!(),
+                    $round,
+                    "dec {count}",
+                    "jnz 2b",
+                    "3:",
+                    "test {rest}, {rest}",
+                    "jz 5f",
+                    "4:",
+                    $round,
+                    "dec {rest}",
+                    "jnz 4b",
+                    "5:",
+                ],
+                $($($more)+,)?
+                count = inout(reg) $operands.fetches_len => _,
+                rest = inout(reg) $operands.depth / ROUND - $operands.fetches_len => _,
+                a = inout(reg) $operands.a => _,
+                b = inout(reg) $operands.b => _,
+                fetches = in(reg) $operands.fetches,
+                further = in(reg) 4 * $operands.further,
+                row = out(reg) _
+            );
+        }
+    };
+}
+
+/// All rounds with B in rows, `$round` being one of them: nothing is fetched.
+macro_rules! over_rows {
+    ($sum:ident, $operands:ident, [$($round:expr),+ $(,)?], $($more:tt)+) => {
+        if $operands.depth < ROUND {
+            return;
+        }
+        // SAFETY: reads what the caller of the function vouches for.
+        unsafe {
+            with_sums!(
+                $sum,
+                ["2:", $($round,)+ "dec {count}", "jnz 2b"],
+                $($more)+,
+                count = inout(reg) $operands.depth / ROUND => _,
+                a = inout(reg) $operands.a => _,
+                b = inout(reg) $operands.b => _,
+                b3 = inout(reg) $operands.b.wrapping_add(3 * $operands.b_step) => _,
+                b_step = in(reg) 4 * $operands.b_step
+            );
+        }
+    };
+}
+
 /// A in rows, B in a panel. In each of the first rounds, a row from the list is fetched, and in all
 /// of them a line of the rows of A that come next.
 ///
@@ -177,43 +238,14 @@ macro_rules! with_sums {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn rows_and_panel(sum: &mut Sum, operands: &Operands) {
-    let Operands { depth, a, a_lane, b, fetches, fetches_len, further, ahead, .. } = *operands;
-    debug_assert!(fetches_len <= depth / ROUND);
-    // SAFETY: reads what the caller vouches for; a prefetch may be of anything.
-    unsafe {
-        with_sums!(
-            sum,
-            [
-                "test {count}, {count}",
-                "jz 3f",
-                "2:",
-                fetch_row!(),
-                fetch_line!(),
-                rows_and_panel!(),
-                "dec {count}",
-                "jnz 2b",
-                "3:",
-                "test {rest}, {rest}",
-                "jz 5f",
-                "4:",
-                fetch_line!(),
-                rows_and_panel!(),
-                "dec {rest}",
-                "jnz 4b",
-                "5:",
-            ],
-            count = inout(reg) fetches_len => _,
-            rest = inout(reg) depth / ROUND - fetches_len => _,
-            a = inout(reg) a => _,
-            a3 = inout(reg) a.wrapping_add(3 * a_lane) => _,
-            lane = in(reg) 4 * a_lane,
-            b = inout(reg) b => _,
-            fetches = in(reg) fetches,
-            further = in(reg) 4 * further,
-            row = out(reg) _,
-            ahead = inout(reg) ahead => _
-        );
-    }
+    over_a_panel!(
+        sum,
+        operands,
+        concat!(fetch_line!(), rows_and_panel!()),
+        a3 = inout(reg) operands.a.wrapping_add(3 * operands.a_lane) => _,
+        lane = in(reg) 4 * operands.a_lane,
+        ahead = inout(reg) operands.ahead => _
+    );
 }
 
 /// A packed by steps, 8 floats apart, B in a panel. In each of the first rounds, a row from the list
@@ -225,85 +257,40 @@ pub(super) unsafe fn rows_and_panel(sum: &mut Sum, operands: &Operands) {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn steps_and_panel(sum: &mut Sum, operands: &Operands) {
-    let Operands { depth, a, b, fetches, fetches_len, further, .. } = *operands;
-    debug_assert!(fetches_len <= depth / ROUND);
-    // SAFETY: reads what the caller vouches for; a prefetch may be of anything.
-    unsafe {
-        with_sums!(
-            sum,
-            [
-                "test {count}, {count}",
-                "jz 3f",
-                "2:",
-                fetch_row!(),
-                steps_and_panel!(),
-                "dec {count}",
-                "jnz 2b",
-                "3:",
-                "test {rest}, {rest}",
-                "jz 5f",
-                "4:",
-                steps_and_panel!(),
-                "dec {rest}",
-                "jnz 4b",
-                "5:",
-            ],
-            count = inout(reg) fetches_len => _,
-            rest = inout(reg) depth / ROUND - fetches_len => _,
-            a = inout(reg) a => _,
-            b = inout(reg) b => _,
-            fetches = in(reg) fetches,
-            further = in(reg) 4 * further,
-            row = out(reg) _
-        );
-    }
+    over_a_panel!(sum, operands, steps_and_panel!());
 }
 
-/// A in rows, B in rows: nothing is fetched.
+/// A in rows, B in rows.
 ///
 /// # Safety
 /// As for [`rows_and_panel`], with 16 floats of B from `b + b_step · t` on, and without a list.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn rows_and_rows(sum: &mut Sum, operands: &Operands) {
-    let Operands { depth, a, a_lane, b, b_step, .. } = *operands;
-    if depth < ROUND {
-        return;
-    }
-    // SAFETY: reads what the caller vouches for.
-    unsafe {
-        with_sums!(
-            sum,
-            [
-                "2:",
-                in_rows!("0", "{b}"),
-                in_rows!("1", "{b} + {step}"),
-                in_rows!("2", "{b} + 2*{step}"),
-                in_rows!("3", "{b3}"),
-                "lea {b}, [{b} + 4*{step}]",
-                in_rows!("4", "{b}"),
-                in_rows!("5", "{b} + {step}"),
-                in_rows!("6", "{b} + 2*{step}"),
-                in_rows!("7", "{b3} + 4*{step}"),
-                "lea {b}, [{b} + 4*{step}]",
-                "lea {b3}, [{b3} + 8*{step}]",
-                "add {a}, 4*8",
-                "add {a3}, 4*8",
-                "dec {count}",
-                "jnz 2b",
-            ],
-            count = inout(reg) depth / ROUND => _,
-            a = inout(reg) a => _,
-            a3 = inout(reg) a.wrapping_add(3 * a_lane) => _,
-            lane = in(reg) 4 * a_lane,
-            b = inout(reg) b => _,
-            b3 = inout(reg) b.wrapping_add(3 * b_step) => _,
-            step = in(reg) 4 * b_step
-        );
-    }
+    over_rows!(
+        sum,
+        operands,
+        [
+            in_rows!("0", "{b}"),
+            in_rows!("1", "{b} + {b_step}"),
+            in_rows!("2", "{b} + 2*{b_step}"),
+            in_rows!("3", "{b3}"),
+            "lea {b}, [{b} + 4*{b_step}]",
+            in_rows!("4", "{b}"),
+            in_rows!("5", "{b} + {b_step}"),
+            in_rows!("6", "{b} + 2*{b_step}"),
+            in_rows!("7", "{b3} + 4*{b_step}"),
+            "lea {b}, [{b} + 4*{b_step}]",
+            "lea {b3}, [{b3} + 8*{b_step}]",
+            "add {a}, 4*8",
+            "add {a3}, 4*8",
+        ],
+        a3 = inout(reg) operands.a.wrapping_add(3 * operands.a_lane) => _,
+        lane = in(reg) 4 * operands.a_lane
+    );
 }
 
-/// A in columns, B in rows: nothing is fetched.
+/// A in columns, B in rows.
 ///
 /// # Safety
 /// For each step `t` of the rounds, 6 floats from `a + a_step · t` on and 16 floats from
@@ -311,40 +298,26 @@ pub(super) unsafe fn rows_and_rows(sum: &mut Sum, operands: &Operands) {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn columns_and_rows(sum: &mut Sum, operands: &Operands) {
-    let Operands { depth, a, a_step, b, b_step, .. } = *operands;
-    if depth < ROUND {
-        return;
-    }
-    // SAFETY: reads what the caller vouches for.
-    unsafe {
-        with_sums!(
-            sum,
-            [
-                "2:",
-                in_a_piece!("{a}", "{b}"),
-                in_a_piece!("{a} + {a_step}", "{b} + {b_step}"),
-                in_a_piece!("{a} + 2*{a_step}", "{b} + 2*{b_step}"),
-                in_a_piece!("{a3}", "{b3}"),
-                "lea {a}, [{a} + 4*{a_step}]",
-                "lea {b}, [{b} + 4*{b_step}]",
-                in_a_piece!("{a}", "{b}"),
-                in_a_piece!("{a} + {a_step}", "{b} + {b_step}"),
-                in_a_piece!("{a} + 2*{a_step}", "{b} + 2*{b_step}"),
-                in_a_piece!("{a3} + 4*{a_step}", "{b3} + 4*{b_step}"),
-                "lea {a}, [{a} + 4*{a_step}]",
-                "lea {b}, [{b} + 4*{b_step}]",
-                "lea {a3}, [{a3} + 8*{a_step}]",
-                "lea {b3}, [{b3} + 8*{b_step}]",
-                "dec {count}",
-                "jnz 2b",
-            ],
-            count = inout(reg) depth / ROUND => _,
-            a = inout(reg) a => _,
-            a3 = inout(reg) a.wrapping_add(3 * a_step) => _,
-            a_step = in(reg) 4 * a_step,
-            b = inout(reg) b => _,
-            b3 = inout(reg) b.wrapping_add(3 * b_step) => _,
-            b_step = in(reg) 4 * b_step
-        );
-    }
+    over_rows!(
+        sum,
+        operands,
+        [
+            in_a_piece!("{a}", "{b}"),
+            in_a_piece!("{a} + {a_step}", "{b} + {b_step}"),
+            in_a_piece!("{a} + 2*{a_step}", "{b} + 2*{b_step}"),
+            in_a_piece!("{a3}", "{b3}"),
+            "lea {a}, [{a} + 4*{a_step}]",
+            "lea {b}, [{b} + 4*{b_step}]",
+            in_a_piece!("{a}", "{b}"),
+            in_a_piece!("{a} + {a_step}", "{b} + {b_step}"),
+            in_a_piece!("{a} + 2*{a_step}", "{b} + 2*{b_step}"),
+            in_a_piece!("{a3} + 4*{a_step}", "{b3} + 4*{b_step}"),
+            "lea {a}, [{a} + 4*{a_step}]",
+            "lea {b}, [{b} + 4*{b_step}]",
+            "lea {a3}, [{a3} + 8*{a_step}]",
+            "lea {b3}, [{b3} + 8*{b_step}]",
+        ],
+        a3 = inout(reg) operands.a.wrapping_add(3 * operands.a_step) => _,
+        a_step = in(reg) 4 * operands.a_step
+    );
 }
