@@ -15,10 +15,11 @@
 //! NaN gives NaN, and so does −∞ where f is x·(something that is 0 there), as in PyTorch. The
 //! derivatives have their limits at ±∞.
 
-use crate::math::{erf, exp_of_minus, sigmoid_and_slope};
+use crate::math::{normal, sigmoid_and_slope};
 use crate::simd::Simd;
 use crate::threads::{for_row_chunks, rows_per_chunk};
 use crate::{Write, dispatch, each_span};
+use std::f32::consts::LOG2_E;
 
 /// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +56,7 @@ impl Activation {
     /// f(x) on a vector.
     #[inline(always)]
     pub fn apply<S: Simd>(self, s: S, x: S::V) -> S::V {
-        match self {
-            Activation::Relu => s.max(s.zero(), x),
-            Activation::SquaredRelu => {
-                let positive = s.max(s.zero(), x);
-                s.mul(positive, positive)
-            }
-            Activation::Gelu => s.mul(x, normal_cdf(s, x)),
-            Activation::GeluTanh => s.mul(x, sigmoid_and_slope(s, twice_u(s, x)).0),
-            Activation::Silu => s.mul(x, sigmoid_and_slope(s, x).0),
-        }
+        self.with_derivative(s, x).0
     }
 
     /// f′(x) on a vector.
@@ -73,66 +65,44 @@ impl Activation {
         self.with_derivative(s, x).1
     }
 
-    /// f(x) and f′(x) on a vector, with what they share computed once. The bits are those of
-    /// [`Activation::apply`]; x is cut only where the factor of x is 0 or 1 already.
+    /// f(x) and f′(x) on a vector, with what they share computed once. x is cut only where its
+    /// factor is 0 or 1 already, so that ∞·0 does not occur; NaN stays.
     #[inline(always)]
     pub fn with_derivative<S: Simd>(self, s: S, x: S::V) -> (S::V, S::V) {
+        let within = |least: f32, most: f32| s.max(s.splat(least), s.min(s.splat(most), x));
         match self {
             Activation::Relu => {
                 let slope = s.select(s.less_equal(x, s.zero()), s.zero(), s.splat(1.0));
-                (self.apply(s, x), slope)
+                (s.max(s.zero(), x), slope)
             }
             Activation::SquaredRelu => {
                 let positive = s.max(s.zero(), x);
                 (s.mul(positive, positive), s.add(positive, positive))
             }
             Activation::Gelu => {
-                let near = within(s, x, 16.0); // e^(−16²/2) is 0 in f32
-                let density = exp_of_minus(s, s.mul(s.mul(near, near), s.splat(0.5)));
-                let slope = s.mul(density, s.splat(ONE_OVER_SQRT_2_PI));
-                let cdf = normal_cdf(s, near);
-                (s.mul(x, cdf), s.mul_add(near, slope, cdf))
+                let near = within(-16.0, 16.0);
+                let (cdf, e) = normal(s, near);
+                let density = s.mul(e, s.splat(ONE_OVER_SQRT_2_PI));
+                (s.mul(x, cdf), s.mul_add(near, density, cdf))
             }
             Activation::GeluTanh => {
-                let near = within(s, x, 16.0); // σ(2u(±16)) is 0 or 1 in f32
+                const SLOPE: f32 = 2.0 * SQRT_2_OVER_PI; // of 2u at 0
+                let near = within(-16.0, 10.0); // e^(−2u) is 2⁻¹²⁶ at 10
                 let squared = s.mul(near, near);
-                let twice_du = s.mul_add(
-                    squared,
-                    s.splat(6.0 * CUBIC * SQRT_2_OVER_PI),
-                    s.splat(2.0 * SQRT_2_OVER_PI),
-                );
-                let (gate, slope) = sigmoid_and_slope(s, twice_u(s, near));
+                // u is odd, and what a polynomial in x² has to be multiplied by is x.
+                let over_x =
+                    s.mul_add(squared, s.splat(-SLOPE * CUBIC * LOG2_E), s.splat(-SLOPE * LOG2_E));
+                let twice_du = s.mul_add(squared, s.splat(3.0 * SLOPE * CUBIC), s.splat(SLOPE));
+                let (gate, slope) = sigmoid_and_slope(s, s.mul(near, over_x));
                 (s.mul(x, gate), s.mul_add(s.mul(near, slope), twice_du, gate))
             }
             Activation::Silu => {
-                let near = within(s, x, 100.0); // σ(±100) is 0 or 1 in f32
-                let (gate, slope) = sigmoid_and_slope(s, near);
+                let near = within(-100.0, 87.0); // e^(−87) is a normal number
+                let (gate, slope) = sigmoid_and_slope(s, s.mul(near, s.splat(-LOG2_E)));
                 (s.mul(x, gate), s.mul_add(near, slope, gate))
             }
         }
     }
-}
-
-/// Φ(x), the distribution function of the normal distribution.
-#[inline(always)]
-fn normal_cdf<S: Simd>(s: S, x: S::V) -> S::V {
-    let half = s.splat(0.5);
-    s.mul_add(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
-}
-
-/// 2u = 2√(2/π)(x + 0.044715x³)
-#[inline(always)]
-fn twice_u<S: Simd>(s: S, x: S::V) -> S::V {
-    let squared = s.mul(x, x);
-    let factor =
-        s.mul_add(squared, s.splat(2.0 * SQRT_2_OVER_PI * CUBIC), s.splat(2.0 * SQRT_2_OVER_PI));
-    s.mul(x, factor)
-}
-
-/// x cut to ±limit, so that ∞·0 does not occur; NaN stays.
-#[inline(always)]
-fn within<S: Simd>(s: S, x: S::V, limit: f32) -> S::V {
-    s.max(s.splat(-limit), s.min(s.splat(limit), x))
 }
 
 /// Expands a block once for each activation, so that the choice is made outside of its loop.

@@ -7,7 +7,7 @@
 
 use super::products::{Left, Out, PAD, padded, product};
 use super::scores::Visibility;
-use super::tiles::{Drop, KEYS, block, dots, finish, logarithms, merge, pack_rows, soften};
+use super::tiles::{Drop, KEYS, block, dots, finish, merge, pack_rows, soften};
 use super::{Attention, Scores, Shape};
 use crate::Write;
 use crate::scratch;
@@ -61,8 +61,10 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
                 let start = (b * heads + h) * queries + i;
                 // SAFETY: as above.
                 let lse = unsafe { lse.range(start..start + 1) };
-                lse[0] = finish(&sum[stride..stride + PAD], sum, out);
-                logarithms(&sum[stride + PAD..], lse);
+                let (values, rest) = sum.split_at(stride);
+                let (sums, largest) = rest.split_at(PAD);
+                let out = &mut Out::new(out, value_width, Write::Set);
+                finish(largest, sums, values, stride, out, lse);
             });
         });
     });

@@ -9,9 +9,7 @@ use super::bands::Tile;
 use super::products::{Left, Out, PAD, padded, product};
 use super::rows::readable_in_place;
 use super::scores::Visibility;
-use super::tiles::{
-    Drop, KEYS, QUERIES, block, finish, logarithms, pack_rows, pack_transposed, soften,
-};
+use super::tiles::{Drop, KEYS, QUERIES, block, finish, pack_rows, pack_transposed, soften};
 use super::{Attention, Scores, Shape};
 use crate::Write;
 use crate::scratch;
@@ -202,13 +200,14 @@ fn query_block<M: Scores>(
         let first = (b * heads + h) * all_queries;
         // SAFETY: each (b, i, h) belongs to one task.
         let lse = unsafe { lse.range(first + queries.start..first + queries.end) };
-        for (r, i) in queries.enumerate() {
-            let start = ((b * all_queries + i) * heads + h) * value_width;
-            // SAFETY: as above, and to one round of this loop.
-            let out = unsafe { out.range(start..start + value_width) };
-            let values = &o[r * value_stride..];
-            lse[r] = finish(&sums[r * PAD..(r + 1) * PAD], values, out);
-        }
-        logarithms(largest, lse);
+        let rows_apart = heads * value_width;
+        let start = (b * all_queries + queries.start) * rows_apart + h * value_width;
+        let len = (rows - 1) * rows_apart + value_width;
+        // SAFETY: all of it is inside, as `pointer` has shown, and the rest as above.
+        let mut out = unsafe {
+            let start = out.pointer(start..start + len);
+            Out::shared(start, len, (value_width, rows_apart), Write::Set, 1.0)
+        };
+        finish(largest, sums, o, value_stride, &mut out, lse);
     });
 }

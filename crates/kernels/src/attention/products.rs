@@ -76,6 +76,15 @@ impl<'a> Out<'a> {
     ) -> Self {
         Self { start, len, width, stride, write, factor, life: std::marker::PhantomData }
     }
+
+    /// Row `r`, for who writes it without a product.
+    #[inline(always)]
+    pub(super) fn row(&mut self, r: usize) -> &mut [f32] {
+        let start = r * self.stride;
+        assert!(self.width <= self.stride && start + self.width <= self.len);
+        // SAFETY: inside, and this one's alone by the promise of `shared`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), self.width) }
+    }
 }
 
 dispatch! {

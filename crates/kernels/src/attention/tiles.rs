@@ -2,7 +2,7 @@
 //!
 //! A tile of scores is row-major, [`KEYS`] floats from row to row, whatever its true size.
 
-use super::products::PAD;
+use super::products::{Out, PAD};
 use super::scores::Position;
 use super::{Attention, Scores, Shape};
 use crate::gemm::micro::prefetch;
@@ -149,11 +149,17 @@ dispatch! {
         drop: Option<Drop>,
     ) => soften_on
 
-    /// out = values / Σ sums, zeros if the sum is 0; gives the sum.
-    pub(super) fn finish(sums: &[f32], values: &[f32], out: &mut [f32]) -> f32 => finish_on
-
-    /// lse = ln Σ e^score of each row, of which it has the sum of e^(score − largest).
-    pub(super) fn logarithms(largest: &[f32], lse: &mut [f32]) => logarithms_on
+    /// Forward's last step, on as many rows as `lse` has: out = values / Σ sums, zeros if the sum is
+    /// 0, and lse = largest + ln Σ sums. Rows of `values` are `stride` apart, those of `sums`
+    /// [`PAD`].
+    pub(super) fn finish(
+        largest: &[f32],
+        sums: &[f32],
+        values: &[f32],
+        stride: usize,
+        out: &mut Out<'_>,
+        lse: &mut [f32],
+    ) => finish_on
 
     /// Backward's step on some `columns` of a tile with `keys` true ones, terms (2) and (3):
     /// scores become p̃ and dweights (do·v) become ds. Other columns become zero in both.
@@ -334,19 +340,32 @@ fn soften_on<S: Simd>(
 }
 
 #[inline(always)]
-fn finish_on<S: Simd>(s: S, sums: &[f32], values: &[f32], out: &mut [f32]) -> f32 {
-    let sum = s.sum(s.read(sums, Span { start: 0, count: S::LANES }));
-    if sum == 0.0 {
-        out.fill(0.0);
-        return 0.0;
+fn finish_on<S: Simd>(
+    s: S,
+    largest: &[f32],
+    sums: &[f32],
+    values: &[f32],
+    stride: usize,
+    out: &mut Out<'_>,
+    lse: &mut [f32],
+) {
+    for (r, lse) in lse.iter_mut().enumerate() {
+        let sum = s.sum(s.read(&sums[r * PAD..], Span { start: 0, count: S::LANES }));
+        let (values, out) = (&values[r * stride..], out.row(r));
+        *lse = sum;
+        if sum == 0.0 {
+            out.fill(0.0);
+            continue;
+        }
+        let factor = s.splat(1.0 / sum);
+        each_span!(S, out.len(), |at| {
+            s.write(out, at, s.mul(s.read(values, at), factor));
+        });
     }
-    let factor = s.splat(1.0 / sum);
-    each_span!(S, out.len(), |at| {
-        s.write(out, at, s.mul(s.read(values, at), factor));
-    });
-    sum
+    logarithms_on(s, largest, lse);
 }
 
+/// lse = ln Σ e^score of each row, of which it has the sum of e^(score − largest).
 #[inline(always)]
 fn logarithms_on<S: Simd>(s: S, largest: &[f32], lse: &mut [f32]) {
     assert_eq!(largest.len(), lse.len());
