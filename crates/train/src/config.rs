@@ -63,6 +63,9 @@ pub struct TrainConfig {
     pub early_stopping: Option<EarlyStoppingConfig>,
     /// Steps from one evaluation to the next; 0 for the end only.
     pub evaluate_every: u64,
+    /// About so many tokens of the validation set, spread over it, are what evaluations on the way
+    /// look at; 0 for all. The last looks at all.
+    pub evaluate_tokens: u64,
     /// Steps from one checkpoint to the next; 0 for the end, and the best, only.
     pub checkpoint_every: u64,
     /// Steps from one sample to the next; 0 for the end only.
@@ -93,6 +96,7 @@ impl Default for TrainConfig {
             ema: None,
             early_stopping: None,
             evaluate_every: 250,
+            evaluate_tokens: 1 << 20,
             checkpoint_every: 250,
             sample_every: 500,
             observe_every: 50,

@@ -36,5 +36,5 @@ pub use error::Error;
 pub use optimizer::{DecayRule, Optimizer, OptimizerConfig, Role};
 pub use run_dir::RunDirectory;
 pub use schedule::ScheduleConfig;
-pub use task::{Evaluation, LayerAttention, MicroLoss, Moment, Observation, Task};
+pub use task::{Evaluation, Extent, LayerAttention, MicroLoss, Moment, Observation, Task};
 pub use trainer::{Outcome, Setup, Summary, train};

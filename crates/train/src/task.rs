@@ -39,13 +39,25 @@ pub struct MicroLoss {
     pub tokens: usize,
 }
 
-/// The loss over the whole validation set.
+/// How much of the validation set to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// About so many tokens, spread over the set, the same in every evaluation of a run: the sample.
+    /// 0 for all.
+    pub sample: u64,
+    /// All others too.
+    pub whole: bool,
+}
+
+/// The loss on the validation set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Mean over all tokens, in nats.
+    /// Mean over all tokens that were looked at, in nats.
     pub loss: f64,
     /// How many tokens.
     pub tokens: usize,
+    /// Mean over the sample, which can be compared with that of other evaluations of the run.
+    pub sample_loss: f64,
 }
 
 /// How one layer attends.
@@ -82,9 +94,13 @@ pub trait Task: Sync {
     /// run has them side by side.
     fn loss(&self, at: Moment) -> Result<MicroLoss, Error>;
 
-    /// The loss over the whole validation set; `None` if there is none. Called without a graph.
-    /// `progress` may be told the share that is done.
-    fn evaluate(&mut self, progress: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>, Error>;
+    /// The loss on the validation set; `None` if there is none. Called without a graph. `progress`
+    /// may be told the share that is done.
+    fn evaluate(
+        &mut self,
+        extent: Extent,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Option<Evaluation>, Error>;
 
     /// Something the model makes now, for people to look at. Must be a function of the weights
     /// and `step` alone.

@@ -26,7 +26,7 @@ use crate::optimizer::Optimizer;
 use crate::progress::{Mode, Progress};
 use crate::report::Table;
 use crate::run_dir::RunDirectory;
-use crate::task::{Moment, Observation, Task};
+use crate::task::{Evaluation, Extent, Moment, Observation, Task};
 use hearken_kernels::elementwise::sum_of_squares;
 use hearken_tensor::half::LossScaler;
 use hearken_tensor::{Param, Tensor, no_grad, side_by_side, with_storage};
@@ -263,12 +263,19 @@ impl<'a> Trainer<'a> {
             let (evaluate, sample) =
                 (due(self.config.evaluate_every), due(self.config.sample_every));
             let mut save = due(self.config.checkpoint_every);
-            let val_loss = if evaluate { self.evaluate()? } else { None };
-            self.record(&result, val_loss)?;
+            let mut evaluation = if evaluate { self.evaluate(is_last)? } else { None };
             let mut is_best = false;
-            if let Some(val_loss) = val_loss {
-                is_best = self.evaluations.record(self.step, val_loss, self.config.early_stopping);
-                let warnings = self.watch.evaluation(self.step, val_loss);
+            if let Some(evaluation) = &mut evaluation {
+                let stopping = self.config.early_stopping;
+                is_best = self.evaluations.record(self.step, evaluation, stopping);
+                if self.stopped_early() && !is_last {
+                    // This is the end as well.
+                    *evaluation = self.evaluate(true)?.unwrap_or(*evaluation);
+                }
+            }
+            self.record(&result, evaluation.map(|evaluation| evaluation.loss))?;
+            if let Some(evaluation) = evaluation {
+                let warnings = self.watch.evaluation(self.step, evaluation.sample_loss);
                 self.warn(warnings)?;
             }
             if sample {
@@ -465,13 +472,13 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn evaluate(&mut self) -> Result<Option<f64>, Error> {
-        let evaluation = self.with_judged_weights(|task, progress| {
-            task.evaluate(&mut |share| {
+    fn evaluate(&mut self, whole: bool) -> Result<Option<Evaluation>, Error> {
+        let extent = Extent { sample: self.config.evaluate_tokens, whole };
+        self.with_judged_weights(|task, progress| {
+            task.evaluate(extent, &mut |share| {
                 progress.activity(&format!("evaluating {:3.0}%", 100.0 * share));
             })
-        })?;
-        Ok(evaluation.map(|evaluation| evaluation.loss))
+        })
     }
 
     fn sample(&mut self) -> Result<(), Error> {

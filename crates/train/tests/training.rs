@@ -9,7 +9,7 @@ use hearken_train::early_stopping::EarlyStoppingConfig;
 use hearken_train::ema::EmaConfig;
 use hearken_train::files::TensorFile;
 use hearken_train::{
-    DecayRule, Error, Evaluation, MicroLoss, Moment, OptimizerConfig, Outcome, Precision,
+    DecayRule, Error, Evaluation, Extent, MicroLoss, Moment, OptimizerConfig, Outcome, Precision,
     RunDirectory, ScheduleConfig, Summary, Task, TrainConfig, train,
 };
 use std::fs;
@@ -30,6 +30,8 @@ fn long() -> TrainConfig {
     }
 }
 
+const WHOLE: Extent = Extent { sample: 0, whole: true };
+
 #[test]
 fn every_optimiser_learns() {
     let adamw = OptimizerConfig::default();
@@ -39,7 +41,7 @@ fn every_optimiser_learns() {
     let sgd: OptimizerConfig = serde_json::from_str(r#"{"kind": "sgd"}"#).unwrap();
     let momentum: OptimizerConfig =
         serde_json::from_str(r#"{"kind": "sgd", "momentum": 0.9}"#).unwrap();
-    let first = Network::new().evaluate(&mut |_| {}).unwrap().unwrap().loss;
+    let first = Network::new().evaluate(WHOLE, &mut |_| {}).unwrap().unwrap().loss;
     for (optimizer, lr) in
         [(adamw, 0.02), (muon, 0.02), (lion, 3e-3), (adam, 0.02), (sgd, 0.02), (momentum, 2e-3)]
     {
@@ -147,6 +149,31 @@ fn parts_side_by_side_give_the_same_bits_on_any_number_of_threads() {
     }
 }
 
+/// On the way a part is looked at, and at the end everything, whether it comes early or not.
+#[test]
+fn the_last_evaluation_is_of_everything() {
+    let stopping = EarlyStoppingConfig { patience: 1, least_improvement: 1e9 };
+    for early_stopping in [None, Some(stopping)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut network = Network::new();
+        let config = TrainConfig { evaluate_tokens: 1, early_stopping, ..config() };
+        let summary = run(&mut network, &config, dir.path());
+        let whole = network.evaluate(WHOLE, &mut |_| {}).unwrap().unwrap();
+        assert_eq!(summary.val_loss, Some(whole.loss));
+        assert_eq!(whole.sample_loss, whole.loss);
+        let sampled = Extent { sample: 1, whole: false };
+        let sampled = network.evaluate(sampled, &mut |_| {}).unwrap().unwrap();
+        assert_ne!(sampled.loss, whole.loss);
+        let best = summary.best.unwrap();
+        if early_stopping.is_none() {
+            assert_eq!((best.val_loss, best.sample_loss), (whole.loss, Some(sampled.loss)));
+        } else {
+            assert!(summary.step < config.steps);
+            assert_eq!(best.sample_loss, None); // the first, which was of the sample
+        }
+    }
+}
+
 /// A part that fails ends the run, whatever the others did.
 #[test]
 fn a_part_that_fails_is_an_error() {
@@ -161,7 +188,11 @@ fn a_part_that_fails_is_an_error() {
             }
             self.0.loss(at)
         }
-        fn evaluate(&mut self, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>, Error> {
+        fn evaluate(
+            &mut self,
+            _: Extent,
+            _: &mut dyn FnMut(f64),
+        ) -> Result<Option<Evaluation>, Error> {
             Ok(None)
         }
         fn save_model(&self, dir: &Path) -> Result<(), Error> {
@@ -183,11 +214,11 @@ fn averages_are_judged_and_saved() {
     let mut network = Network::new();
     let config = TrainConfig { ema: Some(EmaConfig { decay: 0.95 }), ..config() };
     let summary = run(&mut network, &config, dir.path());
-    let own = network.evaluate(&mut |_| {}).unwrap().unwrap().loss;
+    let own = network.evaluate(WHOLE, &mut |_| {}).unwrap().unwrap().loss;
     let mut averaged = Network::new();
     averaged.load_model(&dir.path().join("checkpoints/last")).unwrap();
     assert_ne!(bits(&averaged), bits(&network));
-    let loss = averaged.evaluate(&mut |_| {}).unwrap().unwrap().loss;
+    let loss = averaged.evaluate(WHOLE, &mut |_| {}).unwrap().unwrap().loss;
     assert_eq!(Some(loss), summary.val_loss);
     assert_ne!(loss, own);
 }

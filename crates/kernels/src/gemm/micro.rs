@@ -422,7 +422,12 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
 
     if LAYOUT & Layout::SCALED != 0 {
         let factor = s.splat(operands.factor);
-        sum = sum.map(|row| row.map(|v| s.mul(v, factor)));
+        // Loops, since a closure is a function without the set's features where it is not inlined.
+        for i in 0..R {
+            for w in 0..W {
+                sum[i][w] = s.mul(sum[i][w], factor);
+            }
+        }
     }
     let last = columns - (W - 1) * S::LANES; // columns in the last vector
     // SAFETY: row i, columns from w · LANES: LANES of them, or `last` in the last vector, all

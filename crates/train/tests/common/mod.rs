@@ -7,7 +7,7 @@ use hearken_tensor::rng::{Key, Rng};
 use hearken_tensor::{Param, Tensor, Var};
 use hearken_train::files::{TensorFile, write_tensors};
 use hearken_train::{
-    Error, Evaluation, LayerAttention, MicroLoss, Moment, Observation, OptimizerConfig,
+    Error, Evaluation, Extent, LayerAttention, MicroLoss, Moment, Observation, OptimizerConfig,
     RunDirectory, ScheduleConfig, Setup, Task, TrainConfig,
 };
 use std::path::Path;
@@ -99,15 +99,26 @@ impl Task for Network {
         Ok(MicroLoss { loss, tokens: rows })
     }
 
-    fn evaluate(&mut self, progress: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>, Error> {
+    /// In four parts, of which the first is the sample, if there is to be one.
+    fn evaluate(
+        &mut self,
+        extent: Extent,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Option<Evaluation>, Error> {
         let key = Key { seed: 0, step: 0, site: 0 };
-        let mut sum = 0.0;
-        for part in 0..4 {
+        let sampled = if extent.sample > 0 { 1 } else { 4 };
+        let parts = if extent.whole { 4 } else { sampled };
+        let (mut sum, mut of_sample) = (0.0, 0.0);
+        for part in 0..parts {
             let (x, y) = self.data(999_999, part, 0..self.batch);
             sum += f64::from(mse(&self.forward(&x, key, 0.0), &y).value().item());
+            if part + 1 == sampled {
+                of_sample = sum / sampled as f64;
+            }
             progress(part as f64 / 4.0);
         }
-        Ok(Some(Evaluation { loss: sum / 4.0, tokens: 4 * self.batch }))
+        let (loss, tokens) = (sum / parts as f64, parts as usize * self.batch);
+        Ok(Some(Evaluation { loss, tokens, sample_loss: of_sample }))
     }
 
     fn sample(&mut self, step: u64) -> Result<Option<String>, Error> {

@@ -62,7 +62,7 @@ impl Data {
     fn stories(config: &mut RunConfig) -> Result<Self, Error> {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
         let length = config.decoder().context;
-        let per_batch = (EVALUATION_TOKENS / length.max(1)).max(1);
+        let per_batch = evaluation_rows(length);
         let validation = stories::Validation::new(config.data.stories, per_batch, length, seed)?;
         Ok(Self {
             tokenizer: stories::tokenizer(),
@@ -129,11 +129,20 @@ impl Data {
             Held::Stories(held) => Ok((held.batches.len(), Box::new(held.batches.iter().cloned()))),
             Held::Text { ids, .. } if ids.len() < 2 => Ok((0, Box::new(std::iter::empty()))),
             Held::Text { ids, length } => {
-                let rows = (EVALUATION_TOKENS / length).max(1);
-                let windows = Windows::side_by_side(ids.clone(), rows, *length)?;
+                let windows =
+                    Windows::side_by_side(ids.clone(), evaluation_rows(*length), *length)?;
                 Ok((windows.batches(), Box::new(windows)))
             }
         }
+    }
+
+    /// Every how many batches one is in a sample of about so many tokens; 0 for all. It has one batch
+    /// at least, the first.
+    pub(super) fn sampled_every(&self, tokens: u64, batches: usize) -> usize {
+        let length = self.batches.length();
+        let wanted = tokens / (evaluation_rows(length) * length).max(1) as u64;
+        let wanted = if tokens == 0 { u64::MAX } else { wanted.max(1) };
+        (batches as u64).div_ceil(wanted).max(1) as usize
     }
 
     /// What samples begin with: a line end if there is such a token, else the first token of
@@ -154,6 +163,11 @@ impl Data {
             pad: self.tokenizer.special(Special::Pad),
         }
     }
+}
+
+/// Windows of so many tokens in a batch of an evaluation.
+fn evaluation_rows(length: usize) -> usize {
+    (EVALUATION_TOKENS / length.max(1)).max(1)
 }
 
 fn open(data: &DataConfig, directory: &RunDirectory) -> Result<Source, Error> {

@@ -13,7 +13,7 @@ use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::ops::scale::scale;
 use hearken::tensor::{Param, no_grad};
 use hearken::train::{
-    Error, Evaluation, LayerAttention, MicroLoss, Moment, Observation, Task, TrainConfig,
+    Error, Evaluation, Extent, LayerAttention, MicroLoss, Moment, Observation, Task, TrainConfig,
 };
 use std::path::Path;
 
@@ -56,16 +56,29 @@ impl Task for DecoderTask {
         Ok(MicroLoss { loss, tokens: batch.counted() })
     }
 
-    fn evaluate(&mut self, progress: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>, Error> {
-        let (mut sum, mut tokens) = (0.0, 0);
+    fn evaluate(
+        &mut self,
+        extent: Extent,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Option<Evaluation>, Error> {
         let (count, batches) = self.data.validation_batches().map_err(Error::task)?;
-        for (i, batch) in batches.enumerate() {
+        let every = self.data.sampled_every(extent.sample, count);
+        // Of all that is looked at, and of the sample.
+        let mut sums = [(0.0, 0); 2];
+        for (i, batch) in batches.enumerate().step_by(if extent.whole { 1 } else { every }) {
             progress(i as f64 / count as f64);
             let losses = self.model.token_losses(&batch.inputs, &batch.targets, batch.rows);
-            sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
-            tokens += batch.targets.iter().filter(|target| **target != IGNORED).count();
+            let loss = losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
+            let counted = batch.targets.iter().filter(|target| **target != IGNORED).count();
+            let in_sample = i.is_multiple_of(every);
+            for (sum, tokens) in &mut sums[..if in_sample { 2 } else { 1 }] {
+                *sum += loss;
+                *tokens += counted;
+            }
         }
-        Ok((tokens > 0).then(|| Evaluation { loss: sum / tokens as f64, tokens }))
+        let [loss, sample_loss] = sums.map(|(sum, tokens)| sum / tokens as f64);
+        let tokens = sums[0].1;
+        Ok((tokens > 0).then_some(Evaluation { loss, tokens, sample_loss }))
     }
 
     fn sample(&mut self, step: u64) -> Result<Option<String>, Error> {
