@@ -112,6 +112,30 @@ fn a_run_leaves_its_files() {
     assert_eq!(last_weights(&directory), last_weights(&here.0.join("runs/cats-2")));
 }
 
+/// 4,096 tokens at a time: of three times as many held out, a sample is the first third.
+#[test]
+fn evaluations_on_the_way_look_at_a_sample_and_the_last_at_everything() {
+    let here = Temporary::new("sample");
+    here.file("tiny.toml", TINY);
+    let word = |i: usize| ["cat ", "dog ", "mat ", "the ", "sat "][i * i / 7 % 5];
+    here.file("cats.txt", (0..6_000).map(word).collect::<String>());
+    let losses = |out: &str, tokens: &str| {
+        let mut train = here.hearken();
+        train.args(["train", "--config", "tiny.toml", "--data", "cats.txt", "--out", out]);
+        train.args(["--set", "data.validation=0.5", "--set", tokens]);
+        let output = run(&mut train);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let lines = metrics(&here.0.join(out));
+        lines.iter().filter_map(|line| line["val_loss"].as_f64()).collect::<Vec<f64>>()
+    };
+    let (all, some) =
+        (losses("all", "train.evaluate_tokens=0"), losses("some", "train.evaluate_tokens=5000"));
+    assert_eq!((all.len(), some.len()), (3, 3));
+    assert!(all[0] != some[0] && all[1] != some[1], "{all:?} {some:?}");
+    assert_eq!(all[2], some[2]);
+    assert_eq!(all, losses("enough", "train.evaluate_tokens=13000"));
+}
+
 #[test]
 fn a_killed_run_goes_on_as_if_nothing_had_been() {
     let here = Temporary::new("kill");

@@ -105,6 +105,12 @@ mod tests {
                 }
             }
             assert_eq!(seen, (1..n).collect::<Vec<_>>(), "{n} {length} {stride}");
+            // Leaving some out leaves the others as they are.
+            for every in 1..all.len() + 2 {
+                let ids: Ids = (0..n).collect::<Vec<u32>>().into();
+                let some = Windows::sliding(ids, rows, length, stride).unwrap().step_by(every);
+                assert!(some.eq(all.iter().step_by(every).cloned()), "every {every}");
+            }
         }
     }
 }
