@@ -66,10 +66,9 @@ impl Activation {
     }
 
     /// f(x) and f′(x) on a vector, with what they share computed once. x is cut only where its
-    /// factor is 0 or 1 already, so that ∞·0 does not occur; NaN stays.
+    /// factor is 0 or 1 already, so that ∞·0 does not occur.
     #[inline(always)]
     pub fn with_derivative<S: Simd>(self, s: S, x: S::V) -> (S::V, S::V) {
-        let within = |least: f32, most: f32| s.max(s.splat(least), s.min(s.splat(most), x));
         match self {
             Activation::Relu => {
                 let slope = s.select(s.less_equal(x, s.zero()), s.zero(), s.splat(1.0));
@@ -80,14 +79,14 @@ impl Activation {
                 (s.mul(positive, positive), s.add(positive, positive))
             }
             Activation::Gelu => {
-                let near = within(-16.0, 16.0);
+                let near = within(s, x, -16.0, 16.0);
                 let (cdf, e) = normal(s, near);
                 let density = s.mul(e, s.splat(ONE_OVER_SQRT_2_PI));
                 (s.mul(x, cdf), s.mul_add(near, density, cdf))
             }
             Activation::GeluTanh => {
                 const SLOPE: f32 = 2.0 * SQRT_2_OVER_PI; // of 2u at 0
-                let near = within(-16.0, 10.0); // e^(−2u) is 2⁻¹²⁶ at 10
+                let near = within(s, x, -16.0, 10.0); // e^(−2u) is 2⁻¹²⁶ at 10
                 let squared = s.mul(near, near);
                 // u is odd, and what a polynomial in x² has to be multiplied by is x.
                 let over_x =
@@ -97,12 +96,18 @@ impl Activation {
                 (s.mul(x, gate), s.mul_add(s.mul(near, slope), twice_du, gate))
             }
             Activation::Silu => {
-                let near = within(-100.0, 87.0); // e^(−87) is a normal number
+                let near = within(s, x, -100.0, 87.0); // e^(−87) is a normal number
                 let (gate, slope) = sigmoid_and_slope(s, s.mul(near, s.splat(-LOG2_E)));
                 (s.mul(x, gate), s.mul_add(near, slope, gate))
             }
         }
     }
+}
+
+/// x cut to a range; NaN stays.
+#[inline(always)]
+fn within<S: Simd>(s: S, x: S::V, least: f32, most: f32) -> S::V {
+    s.max(s.splat(least), s.min(s.splat(most), x))
 }
 
 /// Expands a block once for each activation, so that the choice is made outside of its loop.
@@ -214,9 +219,6 @@ dispatch! {
         write: Write) => backward_on
     fn backward_chunk_in_place(activation: Activation, x: &[f32], gradient: &mut [f32])
         => backward_in_place_on
-    /// out = f(x), x = f′(x), on this thread alone.
-    pub(crate) fn forward_and_slope_chunk(activation: Activation, x: &mut [f32],
-        out: &mut [f32]) => forward_and_slope_on
     fn gated_forward_chunk(activation: Activation, width: usize, gate_up: &[f32],
         out: &mut [f32]) => gated_forward_on
     fn gated_backward_chunk(activation: Activation, width: usize, gate_up: &[f32], dout: &[f32],
@@ -233,7 +235,7 @@ fn forward_on<S: Simd>(s: S, activation: Activation, x: &[f32], out: &mut [f32])
 }
 
 #[inline(always)]
-fn forward_in_place_on<S: Simd>(s: S, activation: Activation, x: &mut [f32]) {
+pub(crate) fn forward_in_place_on<S: Simd>(s: S, activation: Activation, x: &mut [f32]) {
     for_activation!(activation, {
         each_span!(S, x.len(), |at| {
             let v = s.read(x, at);
@@ -269,8 +271,14 @@ fn backward_in_place_on<S: Simd>(s: S, activation: Activation, x: &[f32], gradie
     });
 }
 
+/// out = f(x), x = f′(x)
 #[inline(always)]
-fn forward_and_slope_on<S: Simd>(s: S, activation: Activation, x: &mut [f32], out: &mut [f32]) {
+pub(crate) fn forward_and_slope_on<S: Simd>(
+    s: S,
+    activation: Activation,
+    x: &mut [f32],
+    out: &mut [f32],
+) {
     assert_eq!(x.len(), out.len());
     for_activation!(activation, {
         each_span!(S, x.len(), |at| {

@@ -175,7 +175,7 @@ fn axpy_on<S: Simd>(s: S, out: &mut [f32], factor: f32, x: &[f32]) {
 }
 
 #[inline(always)]
-fn add_assign_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
+pub(crate) fn add_assign_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
     assert_eq!(out.len(), x.len());
     each_span!(S, out.len(), |at| {
         s.write(out, at, s.add(s.read(out, at), s.read(x, at)));
@@ -183,7 +183,7 @@ fn add_assign_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
 }
 
 #[inline(always)]
-fn mul_assign_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
+pub(crate) fn mul_assign_on<S: Simd>(s: S, out: &mut [f32], x: &[f32]) {
     assert_eq!(out.len(), x.len());
     each_span!(S, out.len(), |at| {
         s.write(out, at, s.mul(s.read(out, at), s.read(x, at)));

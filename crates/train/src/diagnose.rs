@@ -129,7 +129,7 @@ impl Watch {
         let mut entries = entries.iter().peekable();
         for row in rows {
             self.step(row.step, number(&row.train_loss), number(&row.grad_norm), None);
-            if let Some(val_loss) = row.val_loss {
+            if let Some(val_loss) = row.val_sample_loss.or(row.val_loss) {
                 self.evaluation(row.step, val_loss);
             }
             while let Some(entry) = entries.next_if(|entry| entry.step() <= row.step) {

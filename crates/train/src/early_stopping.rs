@@ -44,12 +44,25 @@ pub struct Best {
     pub step: u64,
     /// How low.
     pub val_loss: f64,
-    /// How low on what all evaluations look at, if that is less.
+    /// How low on the sample that all evaluations look at, if `val_loss` is not of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_loss: Option<f64>,
+    /// Is `val_loss` of the whole validation set?
+    #[serde(default = "before_there_were_samples")]
+    pub whole: bool,
+}
+
+fn before_there_were_samples() -> bool {
+    true
 }
 
 impl Best {
+    fn of(step: u64, evaluation: &Evaluation) -> Self {
+        let Evaluation { loss, sample_loss, whole, .. } = *evaluation;
+        let sample_loss = (sample_loss != loss).then_some(sample_loss);
+        Self { step, val_loss: loss, sample_loss, whole }
+    }
+
     /// What other evaluations are compared with.
     fn compared(&self) -> f64 {
         self.sample_loss.unwrap_or(self.val_loss)
@@ -65,23 +78,37 @@ pub struct Evaluations {
     pub reference: Option<f64>,
     /// Evaluations since the last improvement that counts.
     pub without_improvement: u32,
+    /// `train.evaluate_tokens` of these evaluations; not known of older runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u64>,
 }
 
 impl Evaluations {
+    /// From now on evaluations look at a sample of so many tokens. What others have shown is forgotten
+    /// if theirs was another: gives whether that is so.
+    pub fn compare_on(&mut self, sample: u64) -> bool {
+        let changed = self.best.is_some() && self.sample.is_some_and(|before| before != sample);
+        if changed {
+            *self = Self::default();
+        }
+        self.sample = Some(sample);
+        changed
+    }
+
     /// Takes note of an evaluation; gives whether its loss is the lowest so far, on what all of them
-    /// look at. A NaN never is.
+    /// look at. One that is not finite never is.
     pub fn record(
         &mut self,
         step: u64,
         evaluation: &Evaluation,
         config: Option<EarlyStoppingConfig>,
     ) -> bool {
-        let Evaluation { loss: val_loss, sample_loss: compared, .. } = *evaluation;
+        let compared = evaluation.sample_loss;
         let least = config.map_or(0.0, |config| config.least_improvement);
-        let is_best = compared < self.best.map_or(f64::INFINITY, |best| best.compared());
+        let is_best = evaluation.loss.is_finite()
+            && compared < self.best.map_or(f64::INFINITY, |best| best.compared());
         if is_best {
-            let sample_loss = (compared != val_loss).then_some(compared);
-            self.best = Some(Best { step, val_loss, sample_loss });
+            self.best = Some(Best::of(step, evaluation));
         }
         if compared < self.reference.map_or(f64::INFINITY, |reference| reference - least) {
             self.reference = Some(compared);
@@ -90,6 +117,15 @@ impl Evaluations {
             self.without_improvement += 1;
         }
         is_best
+    }
+
+    /// The evaluation of `step` has been repeated on everything: if it is the best, that is its loss.
+    pub fn complete(&mut self, step: u64, evaluation: &Evaluation) {
+        if let Some(best) = self.best.as_mut().filter(|best| best.step == step)
+            && evaluation.loss.is_finite()
+        {
+            *best = Best::of(step, evaluation);
+        }
     }
 
     /// Is it time to give up?
@@ -103,7 +139,7 @@ mod tests {
     use super::*;
 
     fn of_all(loss: f64) -> Evaluation {
-        Evaluation { loss, tokens: 10, sample_loss: loss }
+        Evaluation { loss, tokens: 10, sample_loss: loss, whole: true }
     }
 
     const CONFIG: Option<EarlyStoppingConfig> =
@@ -119,7 +155,7 @@ mod tests {
             stops.push(seen.should_stop(CONFIG));
         }
         assert_eq!(stops, [false, false, false, false, true]);
-        assert_eq!(seen.best, Some(Best { step: 5, val_loss: 0.94, sample_loss: None }));
+        assert_eq!(seen.best, Some(Best::of(5, &of_all(0.94))));
         assert!(!seen.should_stop(None));
     }
 
@@ -137,14 +173,29 @@ mod tests {
     fn samples_are_compared_with_samples() {
         let mut seen = Evaluations::default();
         assert!(seen.record(1, &of_all(2.0), CONFIG));
-        let last = Evaluation { loss: 2.1, tokens: 100, sample_loss: 1.9 };
+        let last = Evaluation { loss: 2.1, tokens: 100, sample_loss: 1.9, whole: true };
         assert!(seen.record(2, &last, CONFIG));
-        let best = Best { step: 2, val_loss: 2.1, sample_loss: Some(1.9) };
+        let best = Best { step: 2, val_loss: 2.1, sample_loss: Some(1.9), whole: true };
         assert_eq!(seen.best, Some(best));
         assert!(!seen.record(3, &of_all(2.0), CONFIG));
+        // Repeated on everything, it is still of that step.
+        seen.complete(1, &of_all(7.0));
+        assert_eq!(seen.best, Some(best));
+        let repeated = Evaluation { loss: 2.2, ..last };
+        seen.complete(2, &repeated);
+        assert_eq!(seen.best, Some(Best::of(2, &repeated)));
+        // Another sample is nothing to compare with.
+        let mut other = seen;
+        assert!(!other.compare_on(100) && !other.compare_on(100));
+        assert!(other.compare_on(200));
+        assert_eq!(other, Evaluations { sample: Some(200), ..Evaluations::default() });
         // A state of a run from before there were samples.
-        let old: Best = serde_json::from_str(r#"{"step":2,"val_loss":2.1}"#).unwrap();
-        assert_eq!(old, Best { sample_loss: None, ..best });
+        let old: Evaluations = serde_json::from_str(
+            r#"{"best":{"step":2,"val_loss":2.1},"reference":2.1,"without_improvement":1}"#,
+        )
+        .unwrap();
+        assert_eq!(old.best, Some(Best { sample_loss: None, ..best }));
+        assert_eq!(old.sample, None);
     }
 
     #[test]
@@ -153,6 +204,9 @@ mod tests {
         assert!(!seen.record(0, &of_all(f64::NAN), CONFIG));
         assert!(seen.record(1, &of_all(3.0), CONFIG));
         assert!(!seen.record(2, &of_all(f64::NAN), CONFIG));
+        // A checkpoint could not say NaN of the whole.
+        let whole = Evaluation { loss: f64::NAN, ..of_all(1.0) };
+        assert!(!seen.record(3, &whole, CONFIG));
         assert_eq!(seen.best.unwrap().step, 1);
     }
 }

@@ -20,8 +20,11 @@ pub struct Row {
     pub step: u64,
     /// Loss of the last step's batch, before its update.
     pub train_loss: Option<f64>,
-    /// Loss over the whole validation set, after the update.
+    /// Loss on the validation set after the update: at the end on all of it, on the way on a sample.
     pub val_loss: Option<f64>,
+    /// The loss on the sample, where `val_loss` is that on everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_sample_loss: Option<f64>,
     /// Learning rate of the last step.
     pub lr: f64,
     /// Norm of the last step's gradient, before clipping.
@@ -165,6 +168,7 @@ mod tests {
             step,
             train_loss: finite(0.1 + 0.2),
             val_loss: finite(f64::NAN),
+            val_sample_loss: None,
             lr: 1e-3,
             grad_norm: Some(f64::from(0.1_f32)),
             tokens_per_second: 1e5,

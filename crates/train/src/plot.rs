@@ -394,6 +394,7 @@ mod tests {
             step,
             train_loss: Some(loss),
             val_loss: None,
+            val_sample_loss: None,
             lr: 0.0,
             grad_norm: None,
             tokens_per_second: 0.0,

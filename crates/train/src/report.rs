@@ -320,6 +320,7 @@ mod tests {
                 step,
                 train_loss: Some(train_loss),
                 val_loss,
+                val_sample_loss: None,
                 lr: 0.0,
                 grad_norm: None,
                 tokens_per_second: 0.0,

@@ -58,6 +58,8 @@ pub struct Evaluation {
     pub tokens: usize,
     /// Mean over the sample, which can be compared with that of other evaluations of the run.
     pub sample_loss: f64,
+    /// Was everything looked at?
+    pub whole: bool,
 }
 
 /// How one layer attends.

@@ -223,7 +223,10 @@ impl<'a> Trainer<'a> {
             optimizer,
             ema,
             scaler,
-            evaluations: Evaluations::default(),
+            evaluations: Evaluations {
+                sample: Some(config.evaluate_tokens),
+                ..Evaluations::default()
+            },
             step,
             tokens: 0,
             skipped: 0,
@@ -268,12 +271,13 @@ impl<'a> Trainer<'a> {
             if let Some(evaluation) = &mut evaluation {
                 let stopping = self.config.early_stopping;
                 is_best = self.evaluations.record(self.step, evaluation, stopping);
-                if self.stopped_early() && !is_last {
+                if self.stopped_early() && !evaluation.whole {
                     // This is the end as well.
                     *evaluation = self.evaluate(true)?.unwrap_or(*evaluation);
+                    self.evaluations.complete(self.step, evaluation);
                 }
             }
-            self.record(&result, evaluation.map(|evaluation| evaluation.loss))?;
+            self.record(&result, evaluation.as_ref())?;
             if let Some(evaluation) = evaluation {
                 let warnings = self.watch.evaluation(self.step, evaluation.sample_loss);
                 self.warn(warnings)?;

@@ -5,6 +5,11 @@ use crate::math::erf_reference;
 use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
 use crate::threads::with_threads;
 
+dispatch! {
+    fn forward_and_slope_chunk(activation: Activation, x: &mut [f32], out: &mut [f32])
+        => forward_and_slope_on
+}
+
 fn reference(activation: Activation, x: f64) -> (f64, f64) {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     match activation {
@@ -25,8 +30,8 @@ fn reference(activation: Activation, x: f64) -> (f64, f64) {
     }
 }
 
-/// The largest errors of erf (5–8 ULP of 1) and of e to the power of u, whose rounding counts u
-/// times over (u < 20 where the result matters), in units of f32's spacing at 1, scaled by |x|.
+/// A few roundings, and that of e's exponent u, which counts u times over (u < 20 where the result
+/// matters), in units of f32's spacing at 1, scaled by |x|.
 fn bound(x: f32) -> f64 {
     12.0 * f64::from(f32::EPSILON) * f64::from(x.abs().max(1.0))
 }
@@ -90,6 +95,66 @@ fn backward_matches_reference_and_accumulates() {
                 dx.copy_from_slice(&before);
                 backward(activation, &x, &dout, &mut dx, Write::Add);
                 assert_close(&what, &dx, &added, bound);
+            }
+        }
+    });
+}
+
+/// Where x is cut, and where powers of 2 end: a result is as precise as its exponent is, however
+/// small it is, and 0 where it is too small for f32.
+#[test]
+fn tails_are_precise_up_to_where_they_vanish() {
+    let places = [
+        -200.0, -100.5, -99.5, -88.8, -88.6, -87.4, -87.2, -60.0, -30.0, -17.0, -16.0, -15.9,
+        -13.3, -13.0, -10.2, -10.0, -9.9, -8.0, -5.0, -1.0, 1.0, 5.0, 9.9, 10.0, 10.1, 13.0, 16.1,
+        86.9, 87.1, 100.5_f32,
+    ];
+    let root = (2.0 / std::f64::consts::PI).sqrt();
+    // e^(−…), which Φ, σ and their slopes are of the size of below 0.
+    let exponent = |activation, x: f64| match activation {
+        Activation::Gelu => 0.5 * x * x,
+        Activation::GeluTanh => 2.0 * root * (x + 0.044715 * x.powi(3)).abs(),
+        _ => x.abs(),
+    };
+    on_every_isa(|isa| {
+        for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Silu] {
+            let (mut slopes, mut values) = (places.to_vec(), vec![f32::NAN; places.len()]);
+            forward_and_slope_chunk(activation, &mut slopes, &mut values);
+            for (i, &x) in places.iter().enumerate() {
+                let (x, u) = (f64::from(x), exponent(activation, f64::from(x)));
+                let gate = match activation {
+                    // Φ(−z) = e^(−z²/2)/√(2π)·(1/z − 1/z³ + 3/z⁵ − …), for a large z.
+                    Activation::Gelu if x.abs() >= 8.0 => {
+                        let (z, mut term, mut sum) = (x.abs(), 1.0 / x.abs(), 0.0);
+                        for n in 0..12 {
+                            sum += term;
+                            term *= -f64::from(2 * n + 1) / (z * z);
+                        }
+                        let tail = (-u).exp() * sum / (2.0 * std::f64::consts::PI).sqrt();
+                        if x < 0.0 { tail } else { 1.0 - tail }
+                    }
+                    Activation::Gelu => 0.5 * (1.0 + erf_reference(x / 2_f64.sqrt())),
+                    _ if x < 0.0 => (-u).exp() / (1.0 + (-u).exp()),
+                    _ => 1.0 / (1.0 + (-u).exp()),
+                };
+                let inner = match activation {
+                    Activation::Gelu => (-u).exp() / (2.0 * std::f64::consts::PI).sqrt(),
+                    Activation::GeluTanh => {
+                        let du = 2.0 * root * (1.0 + 3.0 * 0.044715 * x * x);
+                        (-u).exp() / (1.0 + (-u).exp()).powi(2) * du
+                    }
+                    _ => (-u).exp() / (1.0 + (-u).exp()).powi(2),
+                };
+                let slope = gate + x * inner;
+                // 2⁻²⁴ for each of a few roundings, once for each unit of the exponent (twice for
+                // that of GELU, which is rounded as x² and again), and for what cancels in a slope.
+                let relative = (8.0 + 2.0 * u) * 6e-8;
+                // Below 1e-36 f32 and the cuts end it; x and its square are at most 200 and 4e4.
+                let value_bound = relative * (x * gate).abs() + 1e-34;
+                let slope_bound = relative * (gate + (x * inner).abs()) + 1e-32;
+                let errors = (f64::from(values[i]) - x * gate, f64::from(slopes[i]) - slope);
+                let what = format!("{activation:?}({x}) on {isa:?}: {errors:?}");
+                assert!(errors.0.abs() <= value_bound && errors.1.abs() <= slope_bound, "{what}");
             }
         }
     });

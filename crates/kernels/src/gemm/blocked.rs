@@ -353,6 +353,8 @@ dispatch! {
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
         a: Lanes<'_>, b: Lanes<'_>, room: Option<&mut [f32]>, next: Next,
     ) => multiply_on
+    // One call for some rows: in narrow models a row takes no longer than a call.
+    fn finish(own: Own<'_>) => finish_on
 }
 
 #[inline(always)]
@@ -428,9 +430,7 @@ fn multiply_on<S: Tile>(
                 |done| {
                     if finish {
                         let columns = columns.start + first..columns.start + first + count;
-                        for row in done {
-                            job.finish(rows.start + row, columns.clone());
-                        }
+                        job.finish(rows.start + done.start..rows.start + done.end, columns);
                     }
                 },
             );
@@ -500,16 +500,32 @@ impl Job<'_> {
         }
     }
 
-    /// The epilogue on part of one row.
+    /// The epilogue on part of some rows.
     ///
     /// # Safety
     /// No other task may work on these elements meanwhile.
-    pub(super) unsafe fn finish(&self, row: usize, columns: Range<usize>) {
-        let start = row * self.out_stride;
-        // SAFETY: passed on to the caller, for `out` and for what is laid out like it.
+    pub(super) unsafe fn finish(&self, rows: Range<usize>, columns: Range<usize>) {
+        finish(Own { job: self, rows, columns });
+    }
+}
+
+/// Part of the result that a task has for itself, and of what is laid out like it: who makes one
+/// promises that, as [`Job::finish`] asks.
+struct Own<'a> {
+    job: &'a Job<'a>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+}
+
+#[inline(always)]
+fn finish_on<S: Tile>(s: S, own: Own<'_>) {
+    let Own { job, rows, columns } = own;
+    for row in rows {
+        let start = row * job.out_stride;
+        // SAFETY: these elements are this task's alone.
         unsafe {
-            let out = self.out.range(start + columns.start..start + columns.end);
-            self.tail.apply(start, columns, out);
+            let out = job.out.range(start + columns.start..start + columns.end);
+            job.tail.apply(s, start, columns.clone(), out);
         }
     }
 }

@@ -8,8 +8,9 @@
 //! Where a backward pass is to follow, the result goes to `activated` and `out` is left with the
 //! slope of the activation at v, which then is the `factor` of the product on the way back.
 
-use crate::activation::{Activation, forward_and_slope_chunk, forward_chunk_in_place};
-use crate::elementwise::{add_assign_chunk, mul_assign_chunk};
+use crate::activation::{Activation, forward_and_slope_on, forward_in_place_on};
+use crate::elementwise::{add_assign_on, mul_assign_on};
+use crate::simd::Simd;
 use crate::threads::SharedMut;
 use std::ops::Range;
 
@@ -93,29 +94,36 @@ impl<'a> Tail<'a> {
     ///
     /// # Safety
     /// No other task may work on these elements meanwhile.
-    pub(super) unsafe fn apply(&self, row_start: usize, columns: Range<usize>, out: &mut [f32]) {
+    #[inline(always)]
+    pub(super) unsafe fn apply<S: Simd>(
+        &self,
+        s: S,
+        row_start: usize,
+        columns: Range<usize>,
+        out: &mut [f32],
+    ) {
         let here = row_start + columns.start..row_start + columns.end;
         if let Some(bias) = self.bias {
-            add_assign_chunk(out, &bias[columns]);
+            add_assign_on(s, out, &bias[columns]);
         }
         let result = match (self.activation, &self.activated) {
             (Some(activation), Some(activated)) => {
                 // SAFETY: the elements that correspond to `out`, which this task has to itself.
                 let activated = unsafe { activated.range(here.clone()) };
-                forward_and_slope_chunk(activation, out, activated);
+                forward_and_slope_on(s, activation, out, activated);
                 activated
             }
             (Some(activation), None) => {
-                forward_chunk_in_place(activation, out);
+                forward_in_place_on(s, activation, out);
                 out
             }
             (None, _) => out,
         };
         if let Some(factor) = self.factor {
-            mul_assign_chunk(result, &factor[here.clone()]);
+            mul_assign_on(s, result, &factor[here.clone()]);
         }
         if let Some(residual) = self.residual {
-            add_assign_chunk(result, &residual[here]);
+            add_assign_on(s, result, &residual[here]);
         }
     }
 }

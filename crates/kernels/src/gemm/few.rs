@@ -42,7 +42,7 @@ pub(super) fn run(job: &Job<'_>) {
         multiply(job, columns.clone());
         if !job.tail.is_empty() {
             // SAFETY: no other task works on these columns.
-            (0..m).for_each(|row| unsafe { job.finish(row, columns.clone()) });
+            unsafe { job.finish(0..m, columns.clone()) };
         }
     };
     let tasks = n.div_ceil(COLUMNS_PER_TASK);

@@ -139,7 +139,7 @@ pub fn gemm(
     let job = Job { a, b: b.transposed(), out, out_stride, write, tail };
     if k == 0 {
         // SAFETY: nothing else works on `out`.
-        (0..m).for_each(|row| unsafe { job.finish(row, 0..n) });
+        unsafe { job.finish(0..m, 0..n) };
     } else if few::suits(&job) {
         few::run(&job);
     } else {

@@ -95,7 +95,7 @@ pub(crate) fn reference(f: Activation, x: f64) -> f64 {
 pub(crate) const TOLERANCE: Tolerance = Tolerance {
     forward: 4e-7,
     backward: 6e-7,
-    reason: "exp and erf of a few ULP (6e-8 each), then two or three roundings",
+    reason: "exponentials of a few ULP (6e-8 each), then two or three roundings",
 };
 
 /// The cases that prove it.

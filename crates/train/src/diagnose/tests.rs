@@ -166,6 +166,7 @@ fn a_resumed_watch_warns_like_one_that_never_stopped() {
         step,
         train_loss: Some(loss),
         val_loss: None,
+        val_sample_loss: None,
         lr: 1e-3,
         grad_norm: Some(norm),
         tokens_per_second: 0.0,

@@ -8,7 +8,7 @@ use crate::plot;
 use crate::progress::{Now, duration, short};
 use crate::report::{Report, Table};
 use crate::run_dir::{RunDirectory, Samples};
-use crate::task::Observation;
+use crate::task::{Evaluation, Observation};
 use crate::tensorboard::EventFile;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -176,13 +176,16 @@ impl Trainer<'_> {
     pub(super) fn record(
         &mut self,
         result: &StepResult,
-        val_loss: Option<f64>,
+        evaluation: Option<&Evaluation>,
     ) -> Result<(), Error> {
         let elapsed_seconds = self.seconds();
+        let val_loss = evaluation.map(|evaluation| evaluation.loss);
+        let other = evaluation.filter(|evaluation| evaluation.sample_loss != evaluation.loss);
         self.records.row(Row {
             step: self.step,
             train_loss: finite(result.loss),
             val_loss: val_loss.and_then(finite),
+            val_sample_loss: other.and_then(|evaluation| finite(evaluation.sample_loss)),
             lr: result.lr,
             grad_norm: finite(result.gradient_norm),
             tokens_per_second: result.tokens as f64 / result.seconds.max(1e-9),
@@ -254,7 +257,8 @@ impl Trainer<'_> {
             list.extend(row.train_loss.map(|loss| ("training loss", format!("{loss:.4}"))));
         }
         if let Some(best) = self.evaluations.best {
-            list.push(("best validation loss", format!("{:.4}", best.val_loss)));
+            let of = if best.whole { "" } else { ", on a sample" };
+            list.push(("best validation loss", format!("{:.4}{of}", best.val_loss)));
             list.extend(
                 facts
                     .floor

@@ -104,6 +104,12 @@ impl Trainer<'_> {
             *scaler = LossScaler::new(scale, growth_interval()).after(good_steps);
         }
         self.evaluations = state.evaluations;
+        if self.evaluations.compare_on(self.config.evaluate_tokens) {
+            self.progress.message(
+                "note: evaluations look at another part of the validation set from now on; which is \
+                 the best is decided anew",
+            );
+        }
         self.skipped = state.skipped;
         self.tokens = state.tokens;
         self.seconds_before = state.elapsed_seconds;

@@ -118,7 +118,7 @@ impl Task for Network {
             progress(part as f64 / 4.0);
         }
         let (loss, tokens) = (sum / parts as f64, parts as usize * self.batch);
-        Ok(Some(Evaluation { loss, tokens, sample_loss: of_sample }))
+        Ok(Some(Evaluation { loss, tokens, sample_loss: of_sample, whole: parts == 4 }))
     }
 
     fn sample(&mut self, step: u64) -> Result<Option<String>, Error> {

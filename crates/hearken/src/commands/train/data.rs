@@ -136,13 +136,11 @@ impl Data {
         }
     }
 
-    /// Every how many batches one is in a sample of about so many tokens; 0 for all. It has one batch
-    /// at least, the first.
-    pub(super) fn sampled_every(&self, tokens: u64, batches: usize) -> usize {
+    /// How many of so many batches are in a sample of so many tokens, at least one; 0 for all.
+    pub(super) fn sampled(&self, tokens: u64, batches: usize) -> usize {
         let length = self.batches.length();
         let wanted = tokens / (evaluation_rows(length) * length).max(1) as u64;
-        let wanted = if tokens == 0 { u64::MAX } else { wanted.max(1) };
-        (batches as u64).div_ceil(wanted).max(1) as usize
+        if tokens == 0 { batches } else { (batches as u64).min(wanted.max(1)) as usize }
     }
 
     /// What samples begin with: a line end if there is such a token, else the first token of

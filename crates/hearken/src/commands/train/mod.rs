@@ -10,6 +10,7 @@ use crate::terminal::say;
 use data::Data;
 use hearken::nn::decoder::Decoder;
 use hearken::nn::plan::{Memory, Plan, Training};
+use hearken::train::early_stopping::Best;
 use hearken::train::interrupt;
 use hearken::train::plot::thousands;
 use hearken::train::progress::Mode;
@@ -315,17 +316,19 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
         out.flush()?;
         return Err(Failure::Interrupted);
     }
-    let best = summary.best.as_ref().map(|best| (best.val_loss, best.step));
-    match (best, floor) {
-        (Some((loss, step)), Some(floor)) => writeln!(
-            out,
-            "validation loss {loss:.4} after step {step}: {:.4} above the floor of {floor:.4}",
-            loss - floor
-        )?,
-        (Some((loss, step)), None) => {
-            writeln!(out, "validation loss {loss:.4} after step {step}")?;
+    match &summary.best {
+        Some(Best { step, val_loss: loss, whole, .. }) => {
+            let of = if *whole { "" } else { " on a sample" };
+            write!(out, "validation loss {loss:.4}{of} after step {step}")?;
+            if let Some(floor) = floor {
+                write!(out, ": {:.4} above the floor of {floor:.4}", loss - floor)?;
+            }
+            writeln!(out)?;
+            if let (false, Some(last)) = (whole, summary.val_loss) {
+                writeln!(out, "on everything {last:.4} after step {}", summary.step)?;
+            }
         }
-        (None, _) => writeln!(out, "trained {} steps", summary.step)?,
+        None => writeln!(out, "trained {} steps", summary.step)?,
     }
     say!(
         "trained for {:.0} s, {} tokens",

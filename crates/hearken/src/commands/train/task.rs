@@ -61,24 +61,29 @@ impl Task for DecoderTask {
         extent: Extent,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>, Error> {
-        let (count, batches) = self.data.validation_batches().map_err(Error::task)?;
-        let every = self.data.sampled_every(extent.sample, count);
+        let (count, mut batches) = self.data.validation_batches().map_err(Error::task)?;
+        let sampled = self.data.sampled(extent.sample, count);
+        // As evenly as can be, the first among them.
+        let in_sample = |i: usize| i as u64 * sampled as u64 % (count as u64) < sampled as u64;
         // Of all that is looked at, and of the sample.
         let mut sums = [(0.0, 0); 2];
-        for (i, batch) in batches.enumerate().step_by(if extent.whole { 1 } else { every }) {
+        let mut next = 0;
+        for i in (0..count).filter(|&i| extent.whole || in_sample(i)) {
             progress(i as f64 / count as f64);
+            let Some(batch) = batches.nth(i - next) else { break };
+            next = i + 1;
             let losses = self.model.token_losses(&batch.inputs, &batch.targets, batch.rows);
             let loss = losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
             let counted = batch.targets.iter().filter(|target| **target != IGNORED).count();
-            let in_sample = i.is_multiple_of(every);
-            for (sum, tokens) in &mut sums[..if in_sample { 2 } else { 1 }] {
+            for (sum, tokens) in &mut sums[..if in_sample(i) { 2 } else { 1 }] {
                 *sum += loss;
                 *tokens += counted;
             }
         }
         let [loss, sample_loss] = sums.map(|(sum, tokens)| sum / tokens as f64);
         let tokens = sums[0].1;
-        Ok((tokens > 0).then_some(Evaluation { loss, tokens, sample_loss }))
+        let whole = extent.whole || sampled == count;
+        Ok((tokens > 0).then_some(Evaluation { loss, tokens, sample_loss, whole }))
     }
 
     fn sample(&mut self, step: u64) -> Result<Option<String>, Error> {
