@@ -44,7 +44,7 @@ pub(crate) fn exp2_within<S: Simd>(s: S, y: S::V) -> S::V {
     let p = polynomial(s, f, [0.009618437, 0.0013398874]);
     let p = s.mul_add(square, s.splat(0.00015353362), p);
     let p = s.mul_add(square, p, polynomial(s, f, [0.24022648, 0.055503324]));
-    let p = s.mul_add(square, p, polynomial(s, f, [1.0, 0.6931472]));
+    let p = s.mul_add(square, p, polynomial(s, f, [1.0, std::f32::consts::LN_2]));
     s.from_bits(s.add_i(s.bits(p), s.shift_left::<23>(s.bits(shifted))))
 }
 
