@@ -43,14 +43,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// since C is read and written once per block.
 pub(super) const DEPTH: usize = 768;
 /// Rows of A per strip, if it is in place. A strip that is packed has as many as a group of B has
-/// columns, so that both fit the same cache (packed by steps it takes a third more).
+/// columns.
 const STRIP_ROWS: usize = 180;
 /// Least rows in a chunk: packing the strip of B is then some 3 % of a task.
 const CHUNK_ROWS: usize = 512;
 /// Columns from which on chunks of rows are worth it.
 const CHUNKS_FROM_COLUMNS: usize = 384;
-/// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache, or a
-/// third more of an A packed by steps.
+/// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
 const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time: so many with a block of K.
 const SHARED_LANES: usize = SHARED / DEPTH;

@@ -11,13 +11,15 @@
 //!
 //! What makes it fast is that `sum` stays in registers, `B[p]` is loaded once for all R rows and
 //! `A[i][p]` is broadcast once for all columns: a step of R·W multiply-adds of W vectors needs
-//! R + W loads. What the next tiles and the epilogue need is [fetched](super::fetches) meanwhile, a
-//! row or a line in each round of eight steps, because a burst would hold up the loads of B. AVX2 has
-//! its loop [in assembly](super::rounds_avx2), and each set its [constants](super::sets).
+//! R + W loads. Some rows of tiles are computed [together](Tile::TOGETHER), so that a panel of B,
+//! which the first has brought near, serves them all. What the next tiles and the epilogue need is
+//! [fetched](super::fetches) meanwhile, a row or a line in each round of eight steps, because a burst
+//! would hold up the loads of B. AVX2 has its loop [in assembly](super::rounds_avx2), and each set
+//! its [constants](super::sets).
 //!
 //! **Operands** are read with strides ([`Lanes`]), in place or as [`super::pack`] has laid them
-//! out: A in rows, or by steps with ROWS rows in a vector, B in panels of [`Tile::COLUMNS`] columns,
-//! `panel[p · COLUMNS + j] = B[p][j]`.
+//! out: A in rows, or by steps with ROWS rows next to each other, B in panels of [`Tile::COLUMNS`]
+//! columns, `panel[p · COLUMNS + j] = B[p][j]`.
 //!
 //! B may also come in rows that are far apart, and be packed on the way: the first row of tiles
 //! reads it where it is and leaves each panel behind for the tiles below. The stores and fetches
@@ -45,8 +47,11 @@ pub(crate) trait Tile: Transpose {
     /// default the sizes in `blocked` alone decide. Steps that are further apart are on lines in few
     /// of the sets of a first-level cache, and push each other out.
     const NEAR: usize = usize::MAX;
+    /// Rows of tiles that are computed together, a tile of each with one panel of B after the other,
+    /// no more than [`MOST_TOGETHER`].
+    const TOGETHER: usize = 1;
     /// Is A packed by steps where its columns lie in one piece each? It is a copy then, where rows
-    /// would take a transpose, and tiles find all rows of a step in one vector.
+    /// would take a transpose, and tiles find all rows of a step next to each other.
     const PACKS_STEPS: bool = false;
     /// Do tiles fetch what the epilogue will touch?
     const FETCHES_FOR_EPILOGUE: bool = false;
@@ -54,7 +59,8 @@ pub(crate) trait Tile: Transpose {
     const FETCHES_ROWS: usize = 2;
     /// Do tiles fetch what the next strip will pack?
     const FETCHES_NEXT: bool = false;
-    /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines.
+    /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines. Rows of
+    /// tiles come one by one then.
     const PACKS_ON_THE_WAY: bool = false;
 
     /// The sums of a tile after all its rounds, added to `sum`, which is zero, if this set has the
@@ -71,10 +77,12 @@ pub(crate) trait Tile: Transpose {
         false
     }
 
-    /// `out = A·B` or `out += A·B` for one row of tiles, `rows × columns`.
+    /// `out = A·B` or `out += A·B` for rows of tiles, each `rows × columns`, with the same B: row of
+    /// tiles `n` is the product of `operands[n]`, and ROWS further down than the one before it.
     ///
     /// # Safety
-    /// `1 ≤ rows ≤ ROWS` and `1 ≤ columns`; `a_lane` or `a_step` is 1; for each row `i` and step
+    /// `operands` are one, or several that differ in `a`, `ahead` and what is fetched, and `rows` is
+    /// ROWS. For each, `1 ≤ rows ≤ ROWS` and `1 ≤ columns`; `a_lane` or `a_step` is 1; for each row `i` and step
     /// `p < depth`, `a + i · a_lane + p · a_step` is valid for reading, and so are, at
     /// `b + q · b_panel + p · b_step` for each panel `q`, as many floats as it has columns, rounded
     /// up to whole vectors; for each row `i` and column `j`, `out + i · out_stride + j` is valid for
@@ -84,7 +92,7 @@ pub(crate) trait Tile: Transpose {
     unsafe fn tiles(
         self,
         size: (usize, usize),
-        operands: Operands,
+        operands: &[Operands],
         out: *mut f32,
         out_stride: usize,
         write: Write,
@@ -197,10 +205,14 @@ pub(crate) unsafe fn block<S: Tile>(
         assert!(room.len() >= panels * S::COLUMNS * depth, "no room for the panels");
         room.as_mut_ptr()
     });
-    let mut fetches = Fetches::new(depth / ROUND);
-    for i in (0..rows).step_by(S::ROWS) {
+    const {
+        assert!(S::TOGETHER <= MOST_TOGETHER && (S::TOGETHER == 1 || !S::PACKS_ON_THE_WAY));
+    }
+    let mut fetches: [_; MOST_TOGETHER] = std::array::from_fn(|_| Fetches::new(depth / ROUND));
+    let mut i = 0;
+    while i < rows {
         let tile_rows = S::ROWS.min(rows - i);
-        assert!(end(&a, i / S::ROWS, tile_rows) <= a.data.len(), "A has fewer rows");
+        let together = ((rows - i) / S::ROWS).clamp(1, S::TOGETHER);
         let in_place = (b.data.as_ptr(), b.step, b.panel);
         let ((from, b_step, b_panel), keep) = match room {
             None => (in_place, std::ptr::null_mut()),
@@ -209,44 +221,60 @@ pub(crate) unsafe fn block<S: Tile>(
                 ((room.cast_const(), S::COLUMNS, S::COLUMNS * depth), std::ptr::null_mut())
             }
         };
-        fetches.clear();
-        for block in [out.cast_const(), then[0], then[1]] {
-            fetches.add_rows(shifted(block, i * out_stride), out_stride, tile_rows);
-        }
-        // An even share for each row of tiles, of which tile q fetches line q of each.
-        let share = |i: usize| i.min(rows) * next.rows / rows;
-        let own = share(i)..share(i + S::ROWS);
-        fetches.add_rows(shifted(next.start, own.start * next.stride), next.stride, own.len());
-        let ahead_rows = if a.step == 1 { S::ROWS.min(rows - i - tile_rows) } else { 0 };
-        let a_start = i / S::ROWS * a.panel;
-        let operands = Operands {
-            depth,
-            a: a.data[a_start..].as_ptr(),
-            a_lane: a.lane,
-            a_step: a.step,
-            b: from,
-            b_step,
-            b_panel,
-            keep,
-            fetches: fetches.as_ptr(),
-            fetches_len: fetches.len,
-            further: 0,
-            ahead: a.data.as_ptr().wrapping_add(a_start + a.panel),
-            ahead_tiles: ahead_rows.div_ceil(S::FETCHES_ROWS),
-            factor: 1.0,
+        // Of the row of tiles that starts with row `i`.
+        let operands_of = |i: usize, fetches: &mut Fetches| {
+            assert!(end(&a, i / S::ROWS, tile_rows) <= a.data.len(), "A has fewer rows");
+            fetches.clear();
+            for block in [out.cast_const(), then[0], then[1]] {
+                fetches.add_rows(shifted(block, i * out_stride), out_stride, tile_rows);
+            }
+            // An even share for each row of tiles, of which tile q fetches line q of each.
+            let share = |i: usize| i.min(rows) * next.rows / rows;
+            let own = share(i)..share(i + S::ROWS);
+            fetches.add_rows(shifted(next.start, own.start * next.stride), next.stride, own.len());
+            let ahead = rows.saturating_sub(i + together * S::ROWS);
+            let ahead_rows = if a.step == 1 { S::ROWS.min(ahead) } else { 0 };
+            let a_start = i / S::ROWS * a.panel;
+            Operands {
+                depth,
+                a: a.data[a_start..].as_ptr(),
+                a_lane: a.lane,
+                a_step: a.step,
+                b: from,
+                b_step,
+                b_panel,
+                keep,
+                fetches: fetches.as_ptr(),
+                fetches_len: fetches.len,
+                further: 0,
+                ahead: a.data.as_ptr().wrapping_add(a_start + together * a.panel),
+                ahead_tiles: ahead_rows.div_ceil(S::FETCHES_ROWS),
+                factor: 1.0,
+            }
         };
+        let [first, second] = &mut fetches;
+        let mut operands = [operands_of(i, first); MOST_TOGETHER];
+        if together == 2 {
+            operands[1] = operands_of(i + S::ROWS, second);
+        }
         // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
         // assertions, and so are `depth` rows of each panel in `room`, which the first row of
         // tiles, a whole one, writes before others read it; the tiles are part of the block of
-        // `out` that the caller vouches for. The list lives on, and is no longer than there are
-        // rounds: `Fetches` was told.
+        // `out` that the caller vouches for, with several rows of tiles only where so many whole
+        // ones are left. The lists live on, and are no longer than there are rounds: `Fetches` was
+        // told.
         unsafe {
             let out = out.add(i * out_stride);
-            s.tiles((tile_rows, columns), operands, out, out_stride, write);
+            s.tiles((tile_rows, columns), &operands[..together], out, out_stride, write);
         }
-        after_rows(i..i + tile_rows);
+        let done = if together > 1 { together * S::ROWS } else { tile_rows };
+        after_rows(i..i + done);
+        i += done;
     }
 }
+
+/// No set has more rows of tiles computed together.
+const MOST_TOGETHER: usize = 2;
 
 /// Steps of depth in a round of a tile's loop, which moves pointers and fetches what comes next once.
 pub(super) const ROUND: usize = 8;
@@ -269,7 +297,7 @@ impl Layout {
     pub(super) const PANEL: u8 = 2;
     /// B is left behind as a packed panel: `keep` is not null.
     pub(super) const KEEP: u8 = 4;
-    /// A lies in columns as if packed by steps: `a_step` is LANES.
+    /// A lies in columns as if packed by steps: `a_step` is ROWS.
     pub(super) const STEPS: u8 = 8;
     /// All is in the first-level cache: nothing is fetched.
     pub(crate) const NEAR: u8 = 16;
@@ -290,7 +318,7 @@ impl Layout {
         } else if S::PACKS_ON_THE_WAY && !operands.keep.is_null() {
             a + Self::KEEP
         } else if operands.b_step == S::COLUMNS {
-            let steps = S::PACKS_STEPS && !in_rows && operands.a_step == S::LANES;
+            let steps = S::PACKS_STEPS && !in_rows && operands.a_step == S::ROWS;
             a + Self::PANEL + if steps { Self::STEPS } else { 0 }
         } else {
             a
@@ -353,7 +381,7 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
                     let x = if a_in_rows {
                         rows[i].add(t)
                     } else if by_steps {
-                        rows[0].add(t * S::LANES + i)
+                        rows[0].add(t * S::ROWS + i)
                     } else {
                         rows[0].add(i)
                     };
@@ -380,7 +408,7 @@ pub(crate) unsafe fn tile_of<S: Tile, const R: usize, const W: usize, const LAYO
                 }
             }
             if by_steps {
-                rows[0] = rows[0].wrapping_add($steps * S::LANES);
+                rows[0] = rows[0].wrapping_add($steps * S::ROWS);
             }
             if panel {
                 b = b.wrapping_add($steps * S::COLUMNS);

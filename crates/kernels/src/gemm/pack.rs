@@ -6,14 +6,14 @@
 //!
 //! ```text
 //! rows:    out[l · row_stride + p]                 = X[lane + l][depth + p]
-//! steps:   out[(l / ROWS) · step_panel + p · LANES + l % ROWS]        = the same
+//! steps:   out[(l / ROWS) · step_panel + p · ROWS + l % ROWS]         = the same
 //! panels:  out[(l − l % COLUMNS) · steps + p · COLUMNS + l % COLUMNS] = the same, 0 past the end
 //! ```
 //!
 //! One of X's strides is 1. Where the order in memory is that of the result, vectors are copied;
 //! otherwise square blocks are transposed in registers. Zeros stand in for lanes past the end, so
-//! what lies in memory there is never read. (A vector of `steps` has room for more lanes than a tile
-//! has rows: they hold the next rows or zeros, and nobody reads them.)
+//! what lies in memory there is never read. (`steps` writes whole vectors, and what is too much of
+//! one is written over by the next.)
 
 use super::micro::{Lanes, Tile, prefetch, prefetch_second_level};
 use super::{Data, Matrix};
@@ -24,7 +24,7 @@ use std::ops::Range;
 pub(crate) enum Packing {
     /// A, row by row.
     Rows,
-    /// A, a vector for each step of depth that holds as many rows as a tile has.
+    /// A, as many rows as a tile has next to each other for each step of depth.
     Steps,
     /// B, in panels of as many columns as a tile has.
     Panels,
@@ -52,7 +52,7 @@ impl Packing {
     pub(crate) fn len(self, lanes: usize, steps: usize, tile: TileShape) -> usize {
         match self {
             Packing::Rows => lanes * row_stride(steps),
-            Packing::Steps => lanes.div_ceil(tile.rows) * step_panel(steps, tile.lanes),
+            Packing::Steps => lanes.div_ceil(tile.rows) * step_panel(steps, tile.rows),
             Packing::Panels => lanes.next_multiple_of(tile.columns) * steps,
         }
     }
@@ -65,7 +65,7 @@ impl Packing {
                 Lanes { data, panel: tile.rows * lane, lane, step: 1 }
             }
             Packing::Steps => {
-                Lanes { data, panel: step_panel(steps, tile.lanes), lane: 1, step: tile.lanes }
+                Lanes { data, panel: step_panel(steps, tile.rows), lane: 1, step: tile.rows }
             }
             Packing::Panels => {
                 Lanes { data, panel: tile.columns * steps, lane: 1, step: tile.columns }
@@ -90,10 +90,10 @@ pub(crate) fn row_stride(steps: usize) -> usize {
     steps.next_multiple_of(16) + 16
 }
 
-/// Floats from one panel of A packed by steps to the next, a cache line more than needed: panels
-/// that are powers of two apart would compete for one set of the first-level cache.
-fn step_panel(steps: usize, lanes: usize) -> usize {
-    steps * lanes + 16
+/// Floats from one panel of A packed by steps, of so many rows, to the next. A cache line more than
+/// needed, since the last vector reaches beyond its rows.
+fn step_panel(steps: usize, rows: usize) -> usize {
+    steps * rows + 16
 }
 
 /// Copies rows `lanes` and columns `depth` of A into rows with [`row_stride`].
@@ -114,8 +114,8 @@ pub(crate) fn rows<S: Tile>(
     }
 }
 
-/// Copies rows `lanes` and columns `depth` of A, whose columns lie in one piece each, into vectors
-/// of [`Tile::ROWS`] rows, a vector for each step.
+/// Copies rows `lanes` and columns `depth` of A, whose columns lie in one piece each, so that the
+/// [`Tile::ROWS`] rows of a tile are next to each other at each step.
 #[inline(always)]
 pub(crate) fn steps<S: Tile>(
     s: S,
@@ -124,7 +124,7 @@ pub(crate) fn steps<S: Tile>(
     depth: Range<usize>,
     out: &mut [f32],
 ) {
-    let needed = lanes.len().div_ceil(S::ROWS) * step_panel(depth.len(), S::LANES);
+    let needed = lanes.len().div_ceil(S::ROWS) * step_panel(depth.len(), S::ROWS);
     assert!(out.len() >= needed, "steps do not fit");
     let Some(source) = Source::new(a, lanes, depth) else { return };
     match a.data {
@@ -316,10 +316,10 @@ fn steps_of<S: Tile, E: Copy, L: Stored<E>>(
     how: &L,
     out: &mut [f32],
 ) {
-    const { assert!(S::ROWS <= S::LANES, "a vector holds the rows of a tile") };
+    const { assert!(S::ROWS <= S::LANES && S::LANES <= S::ROWS + 16, "more than a panel holds") };
     assert_eq!(x.lane_stride, 1, "columns of A are not in one piece");
     let start = data[x.start..].as_ptr();
-    let panel = step_panel(x.steps, S::LANES);
+    let panel = step_panel(x.steps, S::ROWS);
     let out = out[..x.lanes.div_ceil(S::ROWS) * panel].as_mut_ptr();
     // A few steps at a time, so that whole cache lines are written, and read while they are near.
     for p in (0..x.steps).step_by(S::LANES) {
@@ -328,8 +328,9 @@ fn steps_of<S: Tile, E: Copy, L: Stored<E>>(
             let lanes = (x.lanes - l).min(S::LANES);
             for p in p..p + steps {
                 // SAFETY: `lanes` lanes from l on exist at step p, and a vector is read where that
-                // many are left; it is written to step p of panel q, which has room for all steps.
-                // Prefetches may be of anything.
+                // many are left; it is written from step p of panel q on, which has room for all
+                // steps and a line. Steps are written in order, so what it leaves in the next is
+                // written over. Prefetches may be of anything.
                 unsafe {
                     let from = start.add(p * x.step_stride + l);
                     prefetch_second_level(from.wrapping_add(STEPS_AHEAD * x.step_stride).cast());
@@ -338,7 +339,7 @@ fn steps_of<S: Tile, E: Copy, L: Stored<E>>(
                     } else {
                         how.load_first(s, lanes, from)
                     };
-                    s.store(out.add(q * panel + p * S::LANES), v);
+                    s.store(out.add(q * panel + p * S::ROWS), v);
                 }
             }
         }

@@ -122,14 +122,14 @@ macro_rules! steps_and_panel {
     () => {
         concat!(
             in_a_piece!("{a}", "{b}"),
-            in_a_piece!("{a} + 32*1", "{b} + 64*1"),
-            in_a_piece!("{a} + 32*2", "{b} + 64*2"),
-            in_a_piece!("{a} + 32*3", "{b} + 64*3"),
-            in_a_piece!("{a} + 32*4", "{b} + 64*4"),
-            in_a_piece!("{a} + 32*5", "{b} + 64*5"),
-            in_a_piece!("{a} + 32*6", "{b} + 64*6"),
-            in_a_piece!("{a} + 32*7", "{b} + 64*7"),
-            "add {a}, 32*8\n",
+            in_a_piece!("{a} + 24*1", "{b} + 64*1"),
+            in_a_piece!("{a} + 24*2", "{b} + 64*2"),
+            in_a_piece!("{a} + 24*3", "{b} + 64*3"),
+            in_a_piece!("{a} + 24*4", "{b} + 64*4"),
+            in_a_piece!("{a} + 24*5", "{b} + 64*5"),
+            in_a_piece!("{a} + 24*6", "{b} + 64*6"),
+            in_a_piece!("{a} + 24*7", "{b} + 64*7"),
+            "add {a}, 24*8\n",
             "add {b}, 64*8\n",
         )
     };
@@ -248,12 +248,12 @@ pub(super) unsafe fn rows_and_panel(sum: &mut Sum, operands: &Operands) {
     );
 }
 
-/// A packed by steps, 8 floats apart, B in a panel. In each of the first rounds, a row from the list
+/// A packed by steps, 6 floats apart, B in a panel. In each of the first rounds, a row from the list
 /// is fetched.
 ///
 /// # Safety
 /// The list has its length, and no more than there are rounds; for each step `t` of the rounds, 6
-/// floats from `a + 8 · t` on and 16 floats from `b + 16 · t` on are valid for reading.
+/// floats from `a + 6 · t` on and 16 floats from `b + 16 · t` on are valid for reading.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn steps_and_panel(sum: &mut Sum, operands: &Operands) {

@@ -17,7 +17,7 @@ macro_rules! tiles {
         unsafe fn tiles(
             self,
             size: (usize, usize),
-            operands: Operands,
+            operands: &[Operands],
             out: *mut f32,
             out_stride: usize,
             write: Write,
@@ -27,16 +27,16 @@ macro_rules! tiles {
             unsafe fn choose(
                 s: $set,
                 (rows, columns): (usize, usize),
-                operands: Operands,
+                operands: &[Operands],
                 out: *mut f32,
                 out_stride: usize,
                 write: Write,
             ) {
                 const { assert!($whole == <$set as Tile>::VECTORS, "not a whole tile") };
                 const { assert!(Layout::ROWS_AND_PANEL == 3 && Layout::STEPS_AND_PANEL == 10) };
-                let layout = Layout::of::<$set>(rows, &operands);
-                // SAFETY: layout and rows are the true ones. Tile q starts with column q · COLUMNS
-                // of B and of the result, of which at least one is left; it has as many vectors as
+                let layout = Layout::of::<$set>(rows, &operands[0]);
+                // SAFETY: layout and rows are the true ones, for all operands alike. Tile q starts with
+                // column q · COLUMNS of B and of the result, of which at least one is left; it has as many vectors as
                 // its columns need. What the caller vouches for holds for each of its tiles.
                 unsafe {
                     tiles!(@ choose $whole $parts $rows rows layout ($set)
@@ -77,16 +77,20 @@ macro_rules! tiles {
         // As long as all vectors of a tile are needed.
         while left > ($whole - 1) * <$set as Simd>::LANES {
             let columns = left.min(<$set as Tile>::COLUMNS);
-            let out = $out.add(panel * <$set as Tile>::COLUMNS);
-            let operands = $operands.of_tile::<$set>(panel);
-            tile_of::<_, $rows, $whole, $layout>($s, columns, operands, out, $out_stride, $write);
+            for (n, operands) in $operands.iter().enumerate() {
+                let operands = operands.of_tile::<$set>(panel);
+                let out = $out.add(n * $rows * $out_stride + panel * <$set as Tile>::COLUMNS);
+                tile_of::<_, $rows, $whole, $layout>(
+                    $s, columns, operands, out, $out_stride, $write,
+                );
+            }
             panel += 1;
             left -= columns;
         }
         match left.div_ceil(<$set as Simd>::LANES) {
-            $($part => {
-                let out = $out.add(panel * <$set as Tile>::COLUMNS);
-                let operands = $operands.of_tile::<$set>(panel);
+            $($part => for (n, operands) in $operands.iter().enumerate() {
+                let operands = operands.of_tile::<$set>(panel);
+                let out = $out.add(n * $rows * $out_stride + panel * <$set as Tile>::COLUMNS);
                 tile_of::<_, $rows, $part, $layout>(
                     $s, left, operands, out, $out_stride, $write,
                 );
@@ -111,9 +115,11 @@ impl Tile for crate::simd::Avx2 {
     const VECTORS: usize = 2;
     // On Zen 3, where a tile reads one line per step: 64 and more are 3-20 % slower than packed.
     const NEAR: usize = 32;
+    const GROUP: usize = 128; // widths of models are multiples of it
+    const TOGETHER: usize = 2;
     const PACKS_STEPS: bool = true;
     const FETCHES_FOR_EPILOGUE: bool = true;
-    const FETCHES_ROWS: usize = 1; // a group is six tiles
+    const FETCHES_ROWS: usize = 1; // a group is eight tiles, and A has six rows to fetch
     const FETCHES_NEXT: bool = true;
 
     #[inline(always)]
