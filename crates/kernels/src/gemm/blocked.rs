@@ -30,7 +30,6 @@
 //! multiply-adds: its bits depend on its row of A, its column of B and K, and on nothing else.
 
 use super::epilogue::Tail;
-use super::fetches::Next;
 use super::micro::{self, Lanes, Tile};
 use super::pack::{self, Packing, TileShape};
 use super::{Data, Matrix};
@@ -41,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most steps of depth in one block of K: as many as leave a group of B in the second-level cache,
 /// since C is read and written once per block.
-pub(super) const DEPTH: usize = 768;
+const DEPTH: usize = 768;
 /// Rows of A per strip, if it is in place. A strip that is packed has as many as a group of B has
 /// columns.
 const STRIP_ROWS: usize = 180;
@@ -336,9 +335,8 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
                 }
             };
             let room = b_on_the_way.map(|_| &mut *room);
-            let next = if local_in_place { Next::NOTHING } else { job.next(local, strip, &steps) };
             let (a, b) = (lanes(Operand::A), lanes(Operand::B));
-            multiply(job, rows, columns, &steps, a, b, room, next);
+            multiply(job, rows, columns, &steps, a, b, room);
         }
     });
 }
@@ -350,7 +348,7 @@ dispatch! {
     ) => pack_on
     fn multiply(
         job: &Job<'_>, rows: &Range<usize>, columns: &Range<usize>, steps: &Range<usize>,
-        a: Lanes<'_>, b: Lanes<'_>, room: Option<&mut [f32]>, next: Next,
+        a: Lanes<'_>, b: Lanes<'_>, room: Option<&mut [f32]>,
     ) => multiply_on
     // One call for some rows: in narrow models a row takes no longer than a call.
     fn finish(own: Own<'_>) => finish_on
@@ -386,7 +384,7 @@ fn pack_on<S: Tile>(
 }
 
 /// What the `steps` of K contribute to rows × columns of C; after the last also the epilogue. With
-/// `room` for a group of B it is packed on the way; `next` is fetched meanwhile.
+/// `room` for a group of B it is packed on the way.
 #[inline(always)]
 fn multiply_on<S: Tile>(
     s: S,
@@ -397,7 +395,6 @@ fn multiply_on<S: Tile>(
     a: Lanes<'_>,
     b: Lanes<'_>,
     mut room: Option<&mut [f32]>,
-    next: Next,
 ) {
     const { assert!(S::GROUP.is_multiple_of(S::COLUMNS), "a group is whole tiles") };
     let write = if steps.start == 0 { job.write } else { Write::Add };
@@ -410,29 +407,16 @@ fn multiply_on<S: Tile>(
         let fetches = finish && S::FETCHES_FOR_EPILOGUE;
         let then = if fetches { job.tail.touches_at(start) } else { [std::ptr::null(); 2] };
         let size = (rows.len(), count, depth);
-        let next = if first == 0 && S::FETCHES_NEXT { next } else { Next::NOTHING };
         let b = Lanes { data: &b.data[first / S::COLUMNS * b.panel..], ..b };
         // SAFETY: `pointer` has shown that the block is inside, and rows × columns of C are this
         // task's alone.
         unsafe {
-            micro::block(
-                s,
-                size,
-                a,
-                b,
-                room.as_deref_mut(),
-                out,
-                stride,
-                write,
-                then,
-                next,
-                |done| {
-                    if finish {
-                        let columns = columns.start + first..columns.start + first + count;
-                        job.finish(rows.start + done.start..rows.start + done.end, columns);
-                    }
-                },
-            );
+            micro::block(s, size, a, b, room.as_deref_mut(), out, stride, write, then, |done| {
+                if finish {
+                    let columns = columns.start + first..columns.start + first + count;
+                    job.finish(rows.start + done.start..rows.start + done.end, columns);
+                }
+            });
         }
     }
 }
@@ -473,20 +457,6 @@ impl Job<'_> {
                 Some(x)
             }
             _ => None,
-        }
-    }
-
-    /// What the strip after `strip` will pack of an operand, if its lanes lie next to each other and
-    /// a single block of K follows the other.
-    fn next(&self, operand: Operand, strip: &Range<usize>, steps: &Range<usize>) -> Next {
-        let x = if operand == Operand::A { &self.a } else { &self.b };
-        let one_block = steps.len() == x.columns;
-        match x.data {
-            Data::F32(data) if x.row_stride == 1 && one_block && strip.end < x.rows => {
-                let start = data[strip.end..].as_ptr();
-                Next { start, stride: x.column_stride, rows: steps.len() }
-            }
-            _ => Next::NOTHING,
         }
     }
 

@@ -1,21 +1,5 @@
 //! What tiles fetch while they are computed.
 
-use super::blocked::DEPTH;
-use super::micro::ROUND;
-
-/// Rows of an operand that the next strip will pack: `rows` from `start` on, which may be null,
-/// `stride` apart.
-#[derive(Clone, Copy)]
-pub(crate) struct Next {
-    pub(crate) start: *const f32,
-    pub(crate) stride: usize,
-    pub(crate) rows: usize,
-}
-
-impl Next {
-    pub(crate) const NOTHING: Self = Self { start: std::ptr::null(), stride: 0, rows: 0 };
-}
-
 /// Rows that the tiles of a row fetch, one in each round, from the end of the list on: a tile's loop,
 /// which has no instructions to spare, counts its rounds down.
 pub(super) struct Fetches {
@@ -26,8 +10,8 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
-    /// One in each round of the longest tile.
-    const MOST: usize = DEPTH / ROUND;
+    /// Six rows of three blocks.
+    const MOST: usize = 18;
 
     /// For tiles of so many rounds.
     #[inline(always)]

@@ -28,7 +28,7 @@
 //! **Order of summation.** Each element is one chain of multiply-adds from zero over `p`
 //! ascending, wherever it sits in whatever tile.
 
-use super::fetches::{Fetches, Next};
+use super::fetches::Fetches;
 use super::transpose::Transpose;
 use crate::Write;
 
@@ -57,8 +57,6 @@ pub(crate) trait Tile: Transpose {
     const FETCHES_FOR_EPILOGUE: bool = false;
     /// Rows of A that a tile fetches for the row of tiles below.
     const FETCHES_ROWS: usize = 2;
-    /// Do tiles fetch what the next strip will pack?
-    const FETCHES_NEXT: bool = false;
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines. Rows of
     /// tiles come one by one then.
     const PACKS_ON_THE_WAY: bool = false;
@@ -126,9 +124,9 @@ pub(crate) struct Operands {
     pub(crate) b_panel: usize,
     /// Where to leave B as packed panels, or null.
     pub(crate) keep: *mut f32,
-    /// Rows of C, of what the epilogue will touch and of what will be packed next, that the first
-    /// tile fetches, one in each round: no more than there are rounds, and the last comes first.
-    /// Tile `q` fetches what is `further` by `q · COLUMNS` floats.
+    /// Rows of C and of what the epilogue will touch, that the first tile fetches, one in each
+    /// round: no more than there are rounds, and the last comes first. Tile `q` fetches what is
+    /// `further` by `q · COLUMNS` floats.
     pub(crate) fetches: *const *const f32,
     pub(crate) fetches_len: usize,
     pub(crate) further: usize,
@@ -167,8 +165,7 @@ fn shifted(x: *const f32, by: usize) -> *const f32 {
 ///
 /// B should fit in the second-level cache; loops over a larger one are the caller's. With `room`
 /// for its panels it is packed on the way, if that is worth it. `then` is what `after_rows` will
-/// touch, laid out as the result is, nulls last: it is fetched meanwhile, and so is what will be
-/// packed `next`.
+/// touch, laid out as the result is, nulls last: it is fetched meanwhile.
 ///
 /// # Safety
 /// For each row `i` and column `j`, `out + i · out_stride + j` is valid for writing (and reading,
@@ -184,7 +181,6 @@ pub(crate) unsafe fn block<S: Tile>(
     out_stride: usize,
     write: Write,
     then: [*const f32; 2],
-    next: Next,
     mut after_rows: impl FnMut(std::ops::Range<usize>),
 ) {
     if rows == 0 || columns == 0 || depth == 0 {
@@ -228,10 +224,6 @@ pub(crate) unsafe fn block<S: Tile>(
             for block in [out.cast_const(), then[0], then[1]] {
                 fetches.add_rows(shifted(block, i * out_stride), out_stride, tile_rows);
             }
-            // An even share for each row of tiles, of which tile q fetches line q of each.
-            let share = |i: usize| i.min(rows) * next.rows / rows;
-            let own = share(i)..share(i + S::ROWS);
-            fetches.add_rows(shifted(next.start, own.start * next.stride), next.stride, own.len());
             let ahead = rows.saturating_sub(i + together * S::ROWS);
             let ahead_rows = if a.step == 1 { S::ROWS.min(ahead) } else { 0 };
             let a_start = i / S::ROWS * a.panel;

@@ -120,7 +120,6 @@ impl Tile for crate::simd::Avx2 {
     const PACKS_STEPS: bool = true;
     const FETCHES_FOR_EPILOGUE: bool = true;
     const FETCHES_ROWS: usize = 1; // a group is eight tiles, and A has six rows to fetch
-    const FETCHES_NEXT: bool = true;
 
     #[inline(always)]
     unsafe fn rounds<const R: usize, const W: usize, const LAYOUT: u8>(
