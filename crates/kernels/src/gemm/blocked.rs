@@ -9,8 +9,8 @@
 //!     for each strip of the other operand (threads share these out):
 //!         for each block of K:
 //!             pack the strip                                second-level cache
-//!             for each group of B's panels, R rows of A, panel of B:
-//!                 tile product                              rows of A in the first-level cache
+//!             for each group of B's panels, R rows of A (or twice R), panel of B:
+//!                 tile product                              what K leaves room for in the first
 //!                 after the last block of K: the epilogue on the rows just finished
 //! ```
 //!
@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// since C is read and written once per block.
 const DEPTH: usize = 768;
 /// Rows of A per strip, if it is in place. A strip that is packed has as many as a group of B has
-/// columns.
+/// columns: either is inside the second-level cache.
 const STRIP_ROWS: usize = 180;
 /// Least rows in a chunk: packing the strip of B is then some 3 % of a task.
 const CHUNK_ROWS: usize = 512;
@@ -284,7 +284,7 @@ fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut
         let steps = start..(start + block).min(depth.end);
         let at = index * len(lanes.len(), block) + len(first, steps.len());
         // SAFETY: blocks follow each other, none longer than the first, and in a block pieces
-        // follow each other in whole panels: tasks do not overlap.
+        // follow each other in whole panels, with what belongs to them: tasks do not overlap.
         let packed = unsafe { out.range(at..at + len(piece.len(), steps.len())) };
         pack(x, piece, steps, packing, packed);
     });

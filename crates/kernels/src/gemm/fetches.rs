@@ -10,7 +10,8 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
-    /// Six rows of three blocks.
+    /// Six rows, the most of any tile, of C and of two things that an epilogue touches. More are left
+    /// out.
     const MOST: usize = 18;
 
     /// For tiles of so many rounds.
@@ -59,6 +60,9 @@ mod tests {
         assert_eq!(list, [52, 51, 50, 10, 0].map(place));
         fetches.clear();
         assert_eq!(fetches.len, 0);
+        let mut many = Fetches::new(96);
+        (0..4).for_each(|i| many.add_rows(place(i), 5, 6));
+        assert_eq!(many.len, Fetches::MOST);
         let mut none = Fetches::new(0);
         none.add_rows(place(0), 1, 3);
         assert_eq!(none.len, 0);

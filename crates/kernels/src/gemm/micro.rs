@@ -41,21 +41,21 @@ pub(crate) trait Tile: Transpose {
     /// Columns of a whole tile, and of a packed panel of B.
     const COLUMNS: usize = Self::VECTORS * Self::LANES;
     /// Columns of B per group, whole tiles: a block of K of it is 288 KiB, inside a second-level
-    /// cache of 512 KiB.
+    /// cache of 512 KiB, unless a set has another.
     const GROUP: usize = 96;
     /// Most floats from one step of depth to the next of an operand that tiles read in place; by
     /// default the sizes in `blocked` alone decide. Steps that are further apart are on lines in few
     /// of the sets of a first-level cache, and push each other out.
     const NEAR: usize = usize::MAX;
-    /// Rows of tiles that are computed together, a tile of each with one panel of B after the other,
-    /// no more than [`MOST_TOGETHER`].
+    /// Rows of tiles that are computed together: a tile of each with one panel of B, before the next
+    /// panel. At most [`MOST_TOGETHER`].
     const TOGETHER: usize = 1;
     /// Is A packed by steps where its columns lie in one piece each? It is a copy then, where rows
     /// would take a transpose, and tiles find all rows of a step next to each other.
     const PACKS_STEPS: bool = false;
     /// Do tiles fetch what the epilogue will touch?
     const FETCHES_FOR_EPILOGUE: bool = false;
-    /// Rows of A that a tile fetches for the row of tiles below.
+    /// Rows of A that a tile fetches, of the row of tiles that comes TOGETHER further down.
     const FETCHES_ROWS: usize = 2;
     /// Can tiles pack B on the way? It pays where a row of a panel is several cache lines. Rows of
     /// tiles come one by one then.
@@ -79,14 +79,16 @@ pub(crate) trait Tile: Transpose {
     /// tiles `n` is the product of `operands[n]`, and ROWS further down than the one before it.
     ///
     /// # Safety
-    /// `operands` are one, or several that differ in `a`, `ahead` and what is fetched, and `rows` is
-    /// ROWS. For each, `1 ≤ rows ≤ ROWS` and `1 ≤ columns`; `a_lane` or `a_step` is 1; for each row `i` and step
-    /// `p < depth`, `a + i · a_lane + p · a_step` is valid for reading, and so are, at
+    /// There is one of `operands`, or there are several that differ in `a` and in what is fetched
+    /// only; then `rows` is ROWS and `keep` null. `1 ≤ rows ≤ ROWS` and `1 ≤ columns`. For each:
+    /// `a_lane` or `a_step` is 1; for each row `i` and step `p < depth`,
+    /// `a + i · a_lane + p · a_step` is valid for reading, and so are, at
     /// `b + q · b_panel + p · b_step` for each panel `q`, as many floats as it has columns, rounded
-    /// up to whole vectors; for each row `i` and column `j`, `out + i · out_stride + j` is valid for
-    /// writing (and reading, to add). `keep` is null, or `rows` is ROWS and
-    /// `keep + (q · depth + p) · COLUMNS` is valid for writing as much as is read of B. `fetches` has
-    /// `fetches_len` pointers to anything, no more than there are rounds of `depth`.
+    /// up to whole vectors; for number `n` of them, each row `i` and column `j`,
+    /// `out + (n · ROWS + i) · out_stride + j` is valid for writing (and reading, to add). `keep` is
+    /// null, or `rows` is ROWS and `keep + (q · depth + p) · COLUMNS` is valid for writing as much as
+    /// is read of B. `fetches` has `fetches_len` pointers to anything, no more than there are rounds
+    /// of `depth`.
     unsafe fn tiles(
         self,
         size: (usize, usize),
@@ -124,7 +126,7 @@ pub(crate) struct Operands {
     pub(crate) b_panel: usize,
     /// Where to leave B as packed panels, or null.
     pub(crate) keep: *mut f32,
-    /// Rows of C and of what the epilogue will touch, that the first tile fetches, one in each
+    /// Rows of C and of what the epilogue will touch that the first tile fetches, one in each
     /// round: no more than there are rounds, and the last comes first. Tile `q` fetches what is
     /// `further` by `q · COLUMNS` floats.
     pub(crate) fetches: *const *const f32,
@@ -201,9 +203,8 @@ pub(crate) unsafe fn block<S: Tile>(
         assert!(room.len() >= panels * S::COLUMNS * depth, "no room for the panels");
         room.as_mut_ptr()
     });
-    const {
-        assert!(S::TOGETHER <= MOST_TOGETHER && (S::TOGETHER == 1 || !S::PACKS_ON_THE_WAY));
-    }
+    const { assert!(1 <= S::TOGETHER && S::TOGETHER <= MOST_TOGETHER, "too many together") };
+    const { assert!(S::TOGETHER == 1 || !S::PACKS_ON_THE_WAY, "B is packed by one row of tiles") };
     let mut fetches: [_; MOST_TOGETHER] = std::array::from_fn(|_| Fetches::new(depth / ROUND));
     let mut i = 0;
     while i < rows {
@@ -244,10 +245,9 @@ pub(crate) unsafe fn block<S: Tile>(
                 factor: 1.0,
             }
         };
-        let [first, second] = &mut fetches;
-        let mut operands = [operands_of(i, first); MOST_TOGETHER];
-        if together == 2 {
-            operands[1] = operands_of(i + S::ROWS, second);
+        let mut operands = [operands_of(i, &mut fetches[0]); MOST_TOGETHER];
+        for n in 1..together {
+            operands[n] = operands_of(i + n * S::ROWS, &mut fetches[n]);
         }
         // SAFETY: the farthest elements of A and B that the tiles read are inside, by the
         // assertions, and so are `depth` rows of each panel in `room`, which the first row of
@@ -259,9 +259,9 @@ pub(crate) unsafe fn block<S: Tile>(
             let out = out.add(i * out_stride);
             s.tiles((tile_rows, columns), &operands[..together], out, out_stride, write);
         }
-        let done = if together > 1 { together * S::ROWS } else { tile_rows };
-        after_rows(i..i + done);
-        i += done;
+        let end = (i + together * S::ROWS).min(rows);
+        after_rows(i..end);
+        i = end;
     }
 }
 

@@ -12,10 +12,10 @@
 //!
 //! One of X's strides is 1. Where the order in memory is that of the result, vectors are copied;
 //! otherwise square blocks are transposed in registers. Zeros stand in for lanes past the end, so
-//! what lies in memory there is never read. (`steps` writes whole vectors, and what is too much of
-//! one is written over by the next.)
+//! what lies in memory there is never read. (`steps` writes whole vectors: what is too much of one is
+//! written over by the next, or lies behind the last step, where nobody reads.)
 
-use super::micro::{Lanes, Tile, prefetch, prefetch_second_level};
+use super::micro::{CACHE_LINE, Lanes, Tile, prefetch, prefetch_second_level};
 use super::{Data, Matrix};
 use std::ops::Range;
 
@@ -90,10 +90,10 @@ pub(crate) fn row_stride(steps: usize) -> usize {
     steps.next_multiple_of(16) + 16
 }
 
-/// Floats from one panel of A packed by steps, of so many rows, to the next. A cache line more than
-/// needed, since the last vector reaches beyond its rows.
+/// Floats from one panel of A packed by steps, of so many rows, to the next. The cache line behind
+/// the steps belongs to the panel: the last vector reaches into it.
 fn step_panel(steps: usize, rows: usize) -> usize {
-    steps * rows + 16
+    steps * rows + CACHE_LINE
 }
 
 /// Copies rows `lanes` and columns `depth` of A into rows with [`row_stride`].
@@ -316,7 +316,8 @@ fn steps_of<S: Tile, E: Copy, L: Stored<E>>(
     how: &L,
     out: &mut [f32],
 ) {
-    const { assert!(S::ROWS <= S::LANES && S::LANES <= S::ROWS + 16, "more than a panel holds") };
+    const { assert!(S::ROWS <= S::LANES, "a vector holds the rows of a tile") };
+    const { assert!(S::LANES <= S::ROWS + CACHE_LINE, "the last vector stays in its panel") };
     assert_eq!(x.lane_stride, 1, "columns of A are not in one piece");
     let start = data[x.start..].as_ptr();
     let panel = step_panel(x.steps, S::ROWS);
@@ -491,6 +492,62 @@ unsafe fn transpose_padded<S: Tile, E: Copy, L: Stored<E>>(
         for c in 0..S::LANES {
             if c < columns {
                 s.store(to.add(c * S::COLUMNS), block[c]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch;
+    use crate::isa::{Isa, with_isa};
+    use half::{bf16, f16};
+
+    dispatch! {
+        /// Packs part of A, whose numbers end where the part does, by steps, and looks at every
+        /// number of the result and at what lies behind it.
+        fn check_steps(a: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>) => check_steps_on
+    }
+
+    fn check_steps_on<S: Tile>(s: S, a: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>) {
+        let panel = step_panel(depth.len(), S::ROWS);
+        let len = lanes.len().div_ceil(S::ROWS) * panel;
+        let mut out = vec![f32::NAN; len + 40];
+        steps(s, a, lanes.clone(), depth.clone(), &mut out[..len]);
+        for (l, lane) in lanes.clone().enumerate() {
+            for (p, step) in depth.clone().enumerate() {
+                let got = out[l / S::ROWS * panel + p * S::ROWS + l % S::ROWS];
+                assert_eq!(got, number(lane, step), "lane {lane}, step {step}");
+            }
+        }
+        assert!(out[len..].iter().all(|x| x.is_nan()), "wrote behind the panels");
+    }
+
+    /// Whole numbers, which 16 bits hold.
+    fn number(lane: usize, step: usize) -> f32 {
+        (lane * 9 + step) as f32 - 100.0
+    }
+
+    #[test]
+    fn steps_are_where_the_formula_says_and_nothing_is_behind_them() {
+        for lanes in 1..=20 {
+            for steps in [1, 2, 7, 8, 9, 16, 17] {
+                for (first_lane, first_step) in [(0, 0), (3, 2)] {
+                    let (rows, columns) = (first_lane + lanes, first_step + steps);
+                    let x: Vec<f32> =
+                        (0..columns * rows).map(|i| number(i % rows, i / rows)).collect();
+                    let f16s: Vec<u16> = x.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+                    let bf16s: Vec<u16> = x.iter().map(|&x| bf16::from_f32(x).to_bits()).collect();
+                    for data in [Data::F32(&x), Data::F16(&f16s), Data::Bf16(&bf16s)] {
+                        let a = Matrix::of(data, columns, rows, rows).transposed();
+                        for isa in Isa::all_available() {
+                            with_isa(isa, || {
+                                check_steps(&a, first_lane..rows, first_step..columns);
+                            });
+                        }
+                    }
+                }
             }
         }
     }

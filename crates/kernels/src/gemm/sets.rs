@@ -35,9 +35,10 @@ macro_rules! tiles {
                 const { assert!($whole == <$set as Tile>::VECTORS, "not a whole tile") };
                 const { assert!(Layout::ROWS_AND_PANEL == 3 && Layout::STEPS_AND_PANEL == 10) };
                 let layout = Layout::of::<$set>(rows, &operands[0]);
-                // SAFETY: layout and rows are the true ones, for all operands alike. Tile q starts with
-                // column q · COLUMNS of B and of the result, of which at least one is left; it has as many vectors as
-                // its columns need. What the caller vouches for holds for each of its tiles.
+                // SAFETY: layout and rows are the true ones, of all operands alike. Tile q starts with
+                // column q · COLUMNS of B and of the result, of which at least one is left; it has as
+                // many vectors as its columns need. What the caller vouches for holds for each of its
+                // tiles.
                 unsafe {
                     tiles!(@ choose $whole $parts $rows rows layout ($set)
                         (s, columns, operands, out, out_stride, write))
@@ -115,7 +116,7 @@ impl Tile for crate::simd::Avx2 {
     const VECTORS: usize = 2;
     // On Zen 3, where a tile reads one line per step: 64 and more are 3-20 % slower than packed.
     const NEAR: usize = 32;
-    const GROUP: usize = 128; // widths of models are multiples of it
+    const GROUP: usize = 128; // most widths are multiples of it; a block of K is 384 KiB
     const TOGETHER: usize = 2;
     const PACKS_STEPS: bool = true;
     const FETCHES_FOR_EPILOGUE: bool = true;

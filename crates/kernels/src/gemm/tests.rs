@@ -103,7 +103,12 @@ fn each_layout(
 }
 
 /// M, N, K around the tiles of all sets, the blocks of K and the strips, and degenerate.
-const SIZES: [(usize, usize, usize); 33] = [
+const SIZES: [(usize, usize, usize); 38] = [
+    (6, 20, 33),
+    (6, 130, 7),
+    (12, 20, 40),
+    (18, 33, 24),
+    (24, 144, 400),
     (100, 24, 40),
     (70, 16, 900),
     (1370, 1376, 3),
@@ -141,12 +146,16 @@ const SIZES: [(usize, usize, usize); 33] = [
 
 #[test]
 fn every_layout_set_and_size_matches_the_reference() {
-    for size in SIZES {
+    // An Aᵀ of six columns without a gap lies as if it were packed by steps.
+    let gaps = SIZES.iter().map(|&size| (size, 3));
+    let gaps = gaps.chain(SIZES.into_iter().filter(|size| size.0 == 6).map(|size| (size, 0)));
+    for (size, gap) in gaps {
         let (m, n, _) = size;
-        each_layout(size, 3, |a, b, layout| {
+        each_layout(size, gap, |a, b, layout| {
             let reference = Reference::new(&a, &b);
             let stride = n + 5;
-            let start = numbers(m * stride, 9);
+            // Rows below the last, as many as could be computed too many.
+            let start = numbers((m + 12) * stride, 9);
             let zeros = vec![0.0; start.len()];
             for isa in Isa::all_available() {
                 for write in [Write::Set, Write::Add] {
@@ -157,11 +166,11 @@ fn every_layout_set_and_size_matches_the_reference() {
                     with_isa(isa, || gemm(a, b, &mut out, stride, write, Epilogue::default()));
                     let before = if write == Write::Add { &start } else { &zeros };
                     reference.check(before, &out, stride, &format!("{isa:?} {layout} {write:?}"));
-                    for i in 0..m {
-                        for j in n..stride {
+                    for i in 0..m + 12 {
+                        for j in (if i < m { n } else { 0 })..stride {
                             let (x, old) = (out[i * stride + j], start[i * stride + j]);
                             let kept = if write == Write::Set { x.is_nan() } else { x == old };
-                            assert!(kept, "wrote between the rows: ({i}, {j})");
+                            assert!(kept, "wrote between the rows or below: ({i}, {j})");
                         }
                     }
                 }
@@ -292,45 +301,85 @@ fn sixteen_bit_operands_are_widened() {
     }
 }
 
+/// An A packed by steps, as the shared operand and strip by strip, over two blocks of K.
+#[test]
+fn sixteen_bit_columns_have_the_bits_of_the_same_numbers_in_f32() {
+    for (m, n, k) in [(100, 200, 900), (200, 100, 900)] {
+        let f16s: Vec<u16> =
+            numbers(m * k, 1).iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+        let f32s: Vec<f32> = f16s.iter().map(|&x| f16::from_bits(x).to_f32()).collect();
+        let b = numbers(k * n, 2);
+        let b = Matrix::new(&b, k, n);
+        let a = |data| Matrix::of(data, k, m, m).transposed();
+        for isa in Isa::all_available() {
+            for threads in [1, 3] {
+                let of = |a| with_isa(isa, || with_threads(threads, || product(a, b)));
+                let same = of(a(Data::F16(&f16s))) == of(a(Data::F32(&f32s)));
+                assert!(same, "{isa:?}, {m}×{n}, {threads} threads");
+            }
+        }
+    }
+}
+
 #[test]
 fn epilogue_adds_bias_activates_multiplies_and_adds_the_residual() {
-    for (m, n, k) in [(1, 70, 40), (30, 70, 900), (70, 33, 16), (3, 600, 20), (5, 9, 0)] {
-        let (a, b) = (numbers(m * k, 1), numbers(n * k, 2));
-        let (bias, residual, factor) = (numbers(n, 3), numbers(m * n, 4), numbers(m * n, 6));
-        let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, n, k).transposed());
-        for write in [Write::Set, Write::Add] {
-            let start = numbers(m * n, 5);
-            let f = Activation::Gelu;
-            let mut sum = start.clone();
-            gemm(a, b, &mut sum, n, write, Epilogue::bias(&bias));
-            let (mut slope, mut apart) = (start.clone(), vec![f32::NAN; m * n]);
-            let epilogue = Epilogue {
-                bias: Some(&bias),
-                activation: Some(f),
-                activated: Some(&mut apart),
-                factor: Some(&factor),
-                residual: Some(&residual),
-            };
-            gemm(a, b, &mut slope, n, write, epilogue);
-            let mut in_place = start.clone();
-            let epilogue = Epilogue {
-                bias: Some(&bias),
-                activation: Some(f),
-                factor: Some(&factor),
-                residual: Some(&residual),
-                ..Epilogue::default()
-            };
-            gemm(a, b, &mut in_place, n, write, epilogue);
-            let (mut value, mut derivative) = (sum.clone(), vec![1.0; m * n]);
-            activation::forward_in_place(f, &mut value);
-            activation::backward_in_place(f, &sum, &mut derivative);
-            let mut plain = start.clone();
-            gemm(a, b, &mut plain, n, write, Epilogue::default());
-            for i in 0..m * n {
-                assert_eq!(sum[i], plain[i] + bias[i % n]);
+    let sizes = [(1, 70, 40), (30, 70, 900), (70, 33, 16), (3, 600, 20), (5, 9, 0)];
+    // Whole rows of tiles, two, three and four of them.
+    for (m, n, k) in sizes.into_iter().chain([(12, 40, 24), (18, 40, 24), (24, 40, 24)]) {
+        for isa in Isa::all_available() {
+            with_isa(isa, || {
+                let (a, b) = (numbers(m * k, 1), numbers(n * k, 2));
+                let b = Matrix::new(&b, n, k).transposed();
+                check_epilogue(Matrix::new(&a, m, k), b);
+                check_epilogue(Matrix::new(&a, k, m).transposed(), b);
+            });
+        }
+    }
+}
+
+/// All parts of an epilogue against each other, in rows with a gap between.
+fn check_epilogue(a: Matrix<'_>, b: Matrix<'_>) {
+    let (m, n) = (a.rows, b.columns);
+    let stride = n + 3;
+    let len = m * stride;
+    let (bias, residual, factor) = (numbers(n, 3), numbers(len, 4), numbers(len, 6));
+    for write in [Write::Set, Write::Add] {
+        let start = numbers(len, 5);
+        let f = Activation::Gelu;
+        let mut sum = start.clone();
+        gemm(a, b, &mut sum, stride, write, Epilogue::bias(&bias));
+        let (mut slope, mut apart) = (start.clone(), vec![f32::NAN; len]);
+        let epilogue = Epilogue {
+            bias: Some(&bias),
+            activation: Some(f),
+            activated: Some(&mut apart),
+            factor: Some(&factor),
+            residual: Some(&residual),
+        };
+        gemm(a, b, &mut slope, stride, write, epilogue);
+        let mut in_place = start.clone();
+        let epilogue = Epilogue {
+            bias: Some(&bias),
+            activation: Some(f),
+            factor: Some(&factor),
+            residual: Some(&residual),
+            ..Epilogue::default()
+        };
+        gemm(a, b, &mut in_place, stride, write, epilogue);
+        let (mut value, mut derivative) = (sum.clone(), vec![1.0; len]);
+        activation::forward_in_place(f, &mut value);
+        activation::backward_in_place(f, &sum, &mut derivative);
+        let mut plain = start.clone();
+        gemm(a, b, &mut plain, stride, write, Epilogue::default());
+        for i in 0..len {
+            if i % stride < n {
+                assert_eq!(sum[i], plain[i] + bias[i % stride]);
                 assert_eq!(slope[i], derivative[i]);
                 assert_eq!(apart[i], value[i] * factor[i] + residual[i]);
                 assert_eq!(in_place[i], apart[i]);
+            } else {
+                let kept = [sum[i], slope[i], in_place[i]] == [start[i]; 3] && apart[i].is_nan();
+                assert!(kept, "wrote between the rows: {i}");
             }
         }
     }
