@@ -10,7 +10,7 @@
 //!         for each block of K:
 //!             pack the strip                                second-level cache
 //!             for each group of B's panels, R rows of A (or twice R), panel of B:
-//!                 tile product                              what K leaves room for in the first
+//!                 tile product                              both in the first-level cache, if K is small
 //!                 after the last block of K: the epilogue on the rows just finished
 //! ```
 //!
