@@ -1,6 +1,6 @@
 //! Which instruction set the kernels run on.
 //!
-//! The widest set that this CPU has is chosen once. `HEARKEN_SIMD=portable|avx2|avx512` forces
+//! The widest set that this CPU has is chosen once. `HEARKEN_SIMD=portable|avx2|avx512|amx` forces
 //! a narrower one for the process; [`with_isa`] does so for one call, which is how one test
 //! harness covers all of them.
 
@@ -16,11 +16,13 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL: sixteen lanes.
     Avx512,
+    /// The same, with [matrix products](crate::gemm) on AMX tiles of bfloat16.
+    Amx,
 }
 
 impl Isa {
     /// All sets, narrowest first.
-    pub const ALL: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Amx];
 
     /// The name that `HEARKEN_SIMD` takes.
     pub fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Isa {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         }
     }
 
@@ -51,6 +54,7 @@ impl Isa {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl");
             match (avx2, avx512) {
+                (true, true) if amx_is_permitted() => Isa::Amx,
                 (true, true) => Isa::Avx512,
                 (true, false) => Isa::Avx2,
                 (false, _) => Isa::Portable,
@@ -66,10 +70,45 @@ impl Isa {
     }
 }
 
+/// Does this CPU have AMX tiles of bfloat16, and does the system let this process use them? Linux
+/// gives a thread the 8 KiB that its tiles take when it first uses one, in a process that has asked.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn amx_is_permitted() -> bool {
+    use std::arch::{asm, x86_64};
+    const BF16_AND_TILE: u32 = 1 << 22 | 1 << 24; // in EDX of leaf 7
+    const ARCH_PRCTL: i64 = 158;
+    const REQUEST_PERMISSION: u64 = 0x1023;
+    const TILE_DATA: u64 = 18; // the number of that part of a thread's state
+    let has_leaf = x86_64::__cpuid(0).eax >= 7;
+    if !has_leaf || x86_64::__cpuid_count(7, 0).edx & BF16_AND_TILE != BF16_AND_TILE {
+        return false;
+    }
+    let answer: i64;
+    // SAFETY: a system call with two numbers, which touches no memory of ours. A kernel that does
+    // not know it answers with an error.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => answer,
+            in("rdi") REQUEST_PERMISSION,
+            in("rsi") TILE_DATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer == 0
+}
+
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn amx_is_permitted() -> bool {
+    false
+}
+
 /// Reads a value of `HEARKEN_SIMD`.
 pub fn parse(text: &str) -> Result<Isa, String> {
     let isa = Isa::ALL.into_iter().find(|isa| isa.name() == text).ok_or_else(|| {
-        format!("HEARKEN_SIMD is '{text}', expected portable, avx2 or avx512\nhint: unset it to use the widest set of this CPU")
+        format!("HEARKEN_SIMD is '{text}', expected portable, avx2, avx512 or amx\nhint: unset it to use the widest set of this CPU")
     })?;
     if isa.available() {
         Ok(isa)

@@ -60,7 +60,7 @@ const FEW: usize = 512;
 /// Steps that a shorter block counts for: rows should not be far apart either.
 const IN_PLACE_STEPS: usize = 384;
 /// Multiply-adds below which a second thread is not worth waking: some 10 µs of one thread.
-const WORTH_SHARING: usize = 1 << 19;
+pub(super) const WORTH_SHARING: usize = 1 << 19;
 
 /// Most floats of B that each thread packs for itself, 256 KiB: packing them once more costs less
 /// than to wait for the other threads and to fetch the half that is in their caches.
@@ -238,22 +238,22 @@ fn run_packed_by_each(
     });
 }
 
-fn for_each(threads: usize, tasks: usize, task: impl Fn(usize) + Sync) {
+pub(super) fn for_each(threads: usize, tasks: usize, task: impl Fn(usize) + Sync) {
     if threads == 1 { (0..tasks).for_each(task) } else { threads::for_each(tasks, task) }
 }
 
 /// Lanes cut into strips of whole tiles, as even as can be. The bits of the result do not depend
 /// on how.
-struct Strips {
+pub(super) struct Strips {
     lanes: usize,
     tile: usize,
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl Strips {
     /// At most `most` lanes each, and at least two for each thread. Among a few such numbers of
     /// strips, the one with which the busiest thread has least to do.
-    fn new(lanes: usize, tile: usize, most: usize, threads: usize) -> Self {
+    pub(super) fn new(lanes: usize, tile: usize, most: usize, threads: usize) -> Self {
         let tiles = lanes.div_ceil(tile);
         let least = tiles.div_ceil(most / tile).div_ceil(threads).max(2); // per thread
         let busiest = |each: usize| tiles.div_ceil(each * threads) * each;
@@ -261,7 +261,7 @@ impl Strips {
         Self { lanes, tile, count: (each * threads).min(tiles) }
     }
 
-    fn get(&self, i: usize) -> Range<usize> {
+    pub(super) fn get(&self, i: usize) -> Range<usize> {
         let tiles = self.lanes.div_ceil(self.tile);
         let cut = |i: usize| (i * tiles / self.count * self.tile).min(self.lanes);
         cut(i)..cut(i + 1)

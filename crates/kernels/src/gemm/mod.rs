@@ -11,11 +11,14 @@
 //! | `fetches`   | what tiles fetch while they are computed                                    |
 //! | `blocked`   | cuts M, N and K for the caches and the threads                              |
 //! | `few`       | one to three rows times a weight matrix: generation                         |
+//! | `amx`       | all of the above on AMX tiles                                               |
 //! | `epilogue`  | bias, activation, factor and residual on rows just finished                         |
 //!
 //! An element is summed in an order that depends on K alone: blocks of at most 768 steps,
 //! each a chain of multiply-adds, added up one after the other. |error| ≤ (K + 2)·ε·Σ|a||b|.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
 mod blocked;
 mod epilogue;
 mod fetches;
@@ -140,7 +143,14 @@ pub fn gemm(
     if k == 0 {
         // SAFETY: nothing else works on `out`.
         unsafe { job.finish(0..m, 0..n) };
-    } else if few::suits(&job) {
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(amx) = amx::suits(&job) {
+        amx::run(amx, &job);
+        return;
+    }
+    if few::suits(&job) {
         few::run(&job);
     } else {
         blocked::run(&job);

@@ -155,17 +155,17 @@ pub(crate) fn panels<S: Tile>(
 
 /// A block of a matrix: element (l, p) is at `start + l · lane_stride + p · step_stride`, inside
 /// the matrix's data for l < lanes and p < steps.
-struct Source {
-    start: usize,
-    lanes: usize,
-    steps: usize,
-    lane_stride: usize,
-    step_stride: usize,
+pub(super) struct Source {
+    pub(super) start: usize,
+    pub(super) lanes: usize,
+    pub(super) steps: usize,
+    pub(super) lane_stride: usize,
+    pub(super) step_stride: usize,
 }
 
 impl Source {
     /// `None` if the block is empty.
-    fn new(x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>) -> Option<Self> {
+    pub(super) fn new(x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>) -> Option<Self> {
         assert!(lanes.end <= x.rows && depth.end <= x.columns, "the block is outside the matrix");
         if lanes.is_empty() || depth.is_empty() {
             return None;

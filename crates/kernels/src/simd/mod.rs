@@ -276,7 +276,7 @@ macro_rules! dispatch {
                     $generic(s, $($arg),*)
                 }
                 match $crate::isa::current() {
-                    $crate::isa::Isa::Avx512 => {
+                    $crate::isa::Isa::Amx | $crate::isa::Isa::Avx512 => {
                         if let Some(s) = $crate::simd::Avx512::detect() {
                             // SAFETY: the token shows that the CPU has these features.
                             return unsafe { on_avx512(s, $($arg),*) };

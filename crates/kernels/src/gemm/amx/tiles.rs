@@ -1,0 +1,370 @@
+//! Products of packed panels on AMX tiles, in assembly.
+//!
+//! A tile is 16 rows of 64 bytes; there are eight. One instruction, `tdpbf16ps`, multiplies 16 lanes
+//! of A with 16 lanes of B over 32 steps of depth and adds the products to 16 × 16 sums:
+//!
+//! ```text
+//! sum[i][j] += Σ even A[i][p]·B[p][j] + Σ odd A[i][p]·B[p][j]
+//! ```
+//!
+//! each of the two a chain of multiply-adds from zero. Denormal numbers count as zero.
+//!
+//! Where a number is [split](super::split) in three, high + middle + low, so is the product of two
+//! of them: of the nine partial products six are larger than what rounding a product to f32 takes
+//! away, and are added in this order, for each 32 steps (A's part first):
+//!
+//! ```text
+//! low·high, middle·high, middle·middle, high·middle, high·low, high·high
+//! ```
+//!
+//! A number of bfloat16 is its own high part: then three products are left, or one.
+//!
+//! Each function sets tiles up and releases them, so nothing is in them outside. A panel has the
+//! tiles of 32 steps next to each other, those of its high parts first; then the next 32 steps; and
+//! a [line](super::split::LINE) at its end.
+
+use super::split::{LINE, TILE};
+use crate::isa::Isa;
+use crate::simd::Avx512;
+use std::arch::asm;
+
+/// Shows that this CPU has AMX tiles of bfloat16 and that this process may use them, and has AVX-512.
+#[derive(Clone, Copy)]
+pub(crate) struct Amx(pub(super) Avx512);
+
+impl Amx {
+    /// The token, if the CPU has the instructions.
+    pub(super) fn detect() -> Option<Self> {
+        Isa::Amx.available().then(Avx512::detect).flatten().map(Self)
+    }
+}
+
+/// The sizes of the eight tiles, as `ldtilecfg` reads them: 16 rows of 64 bytes each.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+static CONFIG: Config = {
+    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
+    let mut i = 0;
+    while i < 8 {
+        (row_bytes[i], rows[i]) = (64, 16);
+        i += 1;
+    }
+    Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
+};
+
+const _: () = assert!(size_of::<Config>() == 64 && TILE == 256 && LINE == 16);
+
+/// Where a product finds its operands and leaves its result.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// A panel of A.
+    pub(super) a: *const f32,
+    /// The first panel of B.
+    pub(super) b: *const f32,
+    /// How often 32 steps; not zero.
+    pub(super) blocks: usize,
+    /// Panels of B, one after the other; not zero.
+    pub(super) panels: usize,
+    pub(super) out: *mut f32,
+    /// Floats from one row of the result to the next.
+    pub(super) out_stride: usize,
+    /// Is the product added to what is there?
+    pub(super) add: bool,
+}
+
+/// Loads the two tiles of part `$part` of A.
+macro_rules! load_a {
+    ($part:literal) => {
+        concat!(
+            "tileloadd tmm4, [{a} + {line} + 2048*",
+            $part,
+            "]\n",
+            "tileloadd tmm5, [{a} + {line} + 2048*",
+            $part,
+            " + 1024]\n",
+        )
+    };
+}
+
+/// The same of B.
+macro_rules! load_b {
+    ($part:literal) => {
+        concat!(
+            "tileloadd tmm6, [{b} + {line} + 2048*",
+            $part,
+            "]\n",
+            "tileloadd tmm7, [{b} + {line} + 2048*",
+            $part,
+            " + 1024]\n",
+        )
+    };
+}
+
+/// The part of A that is loaded times that of B, 32 × 32 sums.
+macro_rules! multiply {
+    () => {
+        concat!(
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            "tdpbf16ps tmm2, tmm5, tmm6\n",
+            "tdpbf16ps tmm3, tmm5, tmm7\n",
+        )
+    };
+}
+
+/// Defines a product with so many parts of A and B, and what is done for each 32 steps.
+macro_rules! product {
+    ($(#[$meta:meta])* $name:ident, $a_parts:literal, $b_parts:literal, $($piece:expr),+) => {
+        $(#[$meta])*
+        unsafe fn $name(place: Place) {
+            let Place { a, b, blocks, panels, out, out_stride, add } = place;
+            // SAFETY: the token of the caller's caller shows that the CPU has AMX; the tiles that
+            // are loaded and stored are inside what the contract vouches for. All tiles that are
+            // written are named, and released before the end.
+            unsafe {
+                asm!(
+                    "ldtilecfg [{k}]",
+                    "2:",
+                    "test {add}, {add}",
+                    "jnz 3f",
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    "jmp 4f",
+                    "3:",
+                    "tileloadd tmm0, [{out} + {stride}]",
+                    "tileloadd tmm1, [{out} + {stride} + 64]",
+                    "tileloadd tmm2, [{lower} + {stride}]",
+                    "tileloadd tmm3, [{lower} + {stride} + 64]",
+                    "4:",
+                    "mov {a}, {a_start}",
+                    "mov {k}, {blocks}",
+                    "5:",
+                    $($piece,)+
+                    concat!("add {a}, 2048*", $a_parts),
+                    concat!("add {b}, 2048*", $b_parts),
+                    "dec {k}",
+                    "jnz 5b",
+                    "tilestored [{out} + {stride}], tmm0",
+                    "tilestored [{out} + {stride} + 64], tmm1",
+                    "tilestored [{lower} + {stride}], tmm2",
+                    "tilestored [{lower} + {stride} + 64], tmm3",
+                    "add {b}, 64",
+                    "add {out}, 128",
+                    "add {lower}, 128",
+                    "dec {panels}",
+                    "jnz 2b",
+                    "tilerelease",
+                    k = inout(reg) &raw const CONFIG => _,
+                    a = out(reg) _,
+                    a_start = in(reg) a,
+                    b = inout(reg) b => _,
+                    out = inout(reg) out => _,
+                    lower = inout(reg) out.wrapping_add(16 * out_stride) => _,
+                    stride = in(reg) out_stride * size_of::<f32>(),
+                    line = in(reg) 64_usize,
+                    blocks = in(reg) blocks,
+                    panels = inout(reg) panels => _,
+                    add = in(reg) usize::from(add),
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+
+product! {
+    /// Both operands in three parts: six products.
+    three_by_three, 3, 3,
+    load_b!(0), load_a!(2), multiply!(),
+    load_a!(1), multiply!(),
+    load_b!(1), multiply!(),
+    load_a!(0), multiply!(),
+    load_b!(2), multiply!(),
+    load_b!(0), multiply!()
+}
+
+product! {
+    /// B is of bfloat16.
+    three_by_one, 3, 1,
+    load_b!(0), load_a!(2), multiply!(),
+    load_a!(1), multiply!(),
+    load_a!(0), multiply!()
+}
+
+product! {
+    /// A is of bfloat16.
+    one_by_three, 1, 3,
+    load_a!(0), load_b!(1), multiply!(),
+    load_b!(2), multiply!(),
+    load_b!(0), multiply!()
+}
+
+product! {
+    /// Both are.
+    one_by_one, 1, 1,
+    load_a!(0), load_b!(0), multiply!()
+}
+
+/// `out = A·B` or `out += A·B` for a panel of A, 32 rows, and panels of B, 32 columns each, in so
+/// many parts each.
+///
+/// # Safety
+/// The panels are readable for `blocks` times 32 steps, and 32 rows of `32 · panels` floats of the
+/// result are valid for reading and writing, by nobody else meanwhile.
+pub(super) unsafe fn product(_: Amx, parts: (usize, usize), place: Place) {
+    assert!(place.blocks > 0 && place.panels > 0, "an empty product");
+    // SAFETY: the contract is the same.
+    unsafe {
+        match parts {
+            (3, 3) => three_by_three(place),
+            (3, 1) => three_by_one(place),
+            (1, 3) => one_by_three(place),
+            (1, 1) => one_by_one(place),
+            _ => unreachable!("{parts:?} parts"),
+        }
+    }
+}
+
+/// 64 lanes of part `$w` of W times the part of x in tile `$x`.
+macro_rules! multiply_few {
+    ($w:literal, $x:literal) => {
+        concat!(
+            multiply_few!(@ 0, $w, $x),
+            multiply_few!(@ 1, $w, $x),
+            multiply_few!(@ 2, $w, $x),
+            multiply_few!(@ 3, $w, $x),
+        )
+    };
+    (@ $tile:literal, $w:literal, $x:literal) => {
+        concat!(
+            "tileloadd tmm7, [{w} + {line} + 4096*",
+            $w,
+            " + 1024*",
+            $tile,
+            "]\n",
+            "tdpbf16ps tmm",
+            $tile,
+            ", tmm7, tmm",
+            $x,
+            "\n",
+        )
+    };
+}
+
+/// Defines a product of few lanes of x with so many parts of W.
+macro_rules! product_of_few {
+    ($name:ident, $parts:literal, $($piece:expr),+) => {
+        unsafe fn $name(w: *const f32, x: *const f32, blocks: usize, sums: *mut f32) {
+            // SAFETY: as in `product!`.
+            unsafe {
+                asm!(
+                    "ldtilecfg [{config}]",
+                    "tileloadd tmm0, [{sums} + {line}]",
+                    "tileloadd tmm1, [{sums} + {line} + 1024]",
+                    "tileloadd tmm2, [{sums} + {line} + 2048]",
+                    "tileloadd tmm3, [{sums} + {line} + 3072]",
+                    "2:",
+                    "tileloadd tmm4, [{x} + {line}]",
+                    "tileloadd tmm5, [{x} + {line} + 1024]",
+                    "tileloadd tmm6, [{x} + {line} + 2048]",
+                    $($piece,)+
+                    "add {x}, 1024*3",
+                    concat!("add {w}, 4096*", $parts),
+                    "dec {k}",
+                    "jnz 2b",
+                    "tilestored [{sums} + {line}], tmm0",
+                    "tilestored [{sums} + {line} + 1024], tmm1",
+                    "tilestored [{sums} + {line} + 2048], tmm2",
+                    "tilestored [{sums} + {line} + 3072], tmm3",
+                    "tilerelease",
+                    config = in(reg) &raw const CONFIG,
+                    w = inout(reg) w => _,
+                    x = inout(reg) x => _,
+                    k = inout(reg) blocks => _,
+                    sums = in(reg) sums,
+                    line = in(reg) 64_usize,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+
+// The order of `three_by_three`, in which x is A and W is B.
+product_of_few! {
+    few_by_three, 3,
+    multiply_few!(0, 6), multiply_few!(0, 5), multiply_few!(1, 5),
+    multiply_few!(1, 4), multiply_few!(2, 4), multiply_few!(0, 4)
+}
+
+// The order of `three_by_one`.
+product_of_few! {
+    few_by_one, 1,
+    multiply_few!(0, 6), multiply_few!(0, 5), multiply_few!(0, 4)
+}
+
+/// Adds W·xᵀ to `sums` (64, 16) for a panel of 64 lanes of W, in so many parts, and one of 16 lanes of
+/// x in three: to the bit what [`product`] gives for A = x and B = Wᵀ.
+///
+/// # Safety
+/// The panels are readable for `blocks` times 32 steps, and so many is not zero.
+pub(super) unsafe fn product_of_few(
+    _: Amx,
+    parts: usize,
+    w: *const f32,
+    x: *const f32,
+    blocks: usize,
+    sums: &mut [f32; 4 * TILE],
+) {
+    assert!(blocks > 0, "an empty product");
+    // SAFETY: the contract is the same.
+    unsafe {
+        match parts {
+            3 => few_by_three(w, x, blocks, sums.as_mut_ptr()),
+            1 => few_by_one(w, x, blocks, sums.as_mut_ptr()),
+            _ => unreachable!("{parts} parts"),
+        }
+    }
+}
+
+/// Products of f32 that tiles could do at most, out of registers: so many rounds of four
+/// `tdpbf16ps`, of which a product of f32 takes six. Returns the floating-point operations.
+pub(crate) fn rounds(rounds: usize) -> Option<usize> {
+    Amx::detect()?;
+    if rounds == 0 {
+        return Some(0);
+    }
+    // SAFETY: the CPU has the instructions, by the token; nothing but tiles is touched, all of them
+    // are zeroed first, and released at the end.
+    unsafe {
+        asm!(
+            "ldtilecfg [{config}]",
+            "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+            "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
+            "2:",
+            multiply!(),
+            "dec {k}",
+            "jnz 2b",
+            "tilerelease",
+            config = in(reg) &raw const CONFIG,
+            k = inout(reg) rounds => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+    Some(rounds * 4 * 16 * 16 * 32 * 2 / 6)
+}
