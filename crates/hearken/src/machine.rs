@@ -33,8 +33,11 @@ impl Machine {
 /// The most that the hardware gives, measured: what timings are held against.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Peak {
-    /// Multiply-adds out of registers, 10⁹ floating-point operations per second.
+    /// The most that products of matrices could reach, 10⁹ floating-point operations per second of f32:
+    /// multiply-adds out of registers, or AMX tiles where they are in use.
     pub(crate) gflops: f64,
+    /// Multiply-adds out of registers.
+    pub(crate) fma_gflops: f64,
     /// Reading memory far larger than the caches, 10⁹ bytes per second.
     pub(crate) read_gb_per_second: f64,
 }
@@ -42,15 +45,20 @@ pub(crate) struct Peak {
 impl Peak {
     /// Measures on so many threads, in about half a second.
     pub(crate) fn measure(threads: usize) -> Self {
-        threads::with_threads(threads, || Self {
-            gflops: peak::fma_gflops(),
-            read_gb_per_second: peak::read_gb_per_second(),
+        threads::with_threads(threads, || {
+            let fma_gflops = peak::fma_gflops();
+            let tiles = isa::current() == isa::Isa::Amx;
+            Self {
+                gflops: if tiles { peak::product_gflops() } else { fma_gflops },
+                fma_gflops,
+                read_gb_per_second: peak::read_gb_per_second(),
+            }
         })
     }
 
     /// [`Peak::gflops`] alone, on all threads, in about a tenth of a second.
     pub(crate) fn measure_gflops() -> f64 {
-        peak::fma_gflops()
+        peak::product_gflops()
     }
 }
 

@@ -1,8 +1,13 @@
 //! Which instruction set the kernels run on.
 //!
-//! The widest set that this CPU has is chosen once. `HEARKEN_SIMD=portable|avx2|avx512|amx` forces
-//! a narrower one for the process; [`with_isa`] does so for one call, which is how one test
-//! harness covers all of them.
+//! The widest set of vectors that this CPU has is chosen once. `HEARKEN_SIMD=portable|avx2|avx512|amx`
+//! forces one for the process; [`with_isa`] does so for one call, which is how one test harness covers
+//! all of them.
+//!
+//! AMX has no vectors, only products of matrices. They take many rows to be worth it, so the bits of a
+//! row would depend on how many come with it, and a token generated from a cache could differ from the
+//! same one in a batch. So it is used where that does not matter, [`for_batches`], and elsewhere only if
+//! it is asked for.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -16,7 +21,7 @@ pub enum Isa {
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL: sixteen lanes.
     Avx512,
-    /// The same, with [matrix products](crate::gemm) on AMX tiles of bfloat16.
+    /// The same, with large [matrix products](crate::gemm) on AMX tiles of bfloat16.
     Amx,
 }
 
@@ -119,16 +124,22 @@ pub fn parse(text: &str) -> Result<Isa, String> {
     }
 }
 
+/// What `HEARKEN_SIMD` asks for. A binary reports a bad value with [`parse`] before it starts; a
+/// library user who skipped that gets what the CPU has rather than a panic in the middle of a kernel.
+fn asked_for() -> Option<Isa> {
+    static ASKED: OnceLock<Option<Isa>> = OnceLock::new();
+    *ASKED.get_or_init(|| match std::env::var("HEARKEN_SIMD") {
+        Ok(text) if !text.is_empty() => parse(&text).ok(),
+        _ => None,
+    })
+}
+
+/// The widest vectors, unless another set is asked for.
 fn process_default() -> Isa {
     static DEFAULT: OnceLock<Isa> = OnceLock::new();
     *DEFAULT.get_or_init(|| {
-        let widest = Isa::all_available().last().unwrap_or(Isa::Portable);
-        match std::env::var("HEARKEN_SIMD") {
-            // A binary reports a bad value with `parse` before it starts; a library user who
-            // skipped that gets the widest set rather than a panic in the middle of a kernel.
-            Ok(text) if !text.is_empty() => parse(&text).unwrap_or(widest),
-            _ => widest,
-        }
+        let widest = Isa::all_available().filter(|&isa| isa <= Isa::Avx512).last();
+        asked_for().or(widest).unwrap_or(Isa::Portable)
     })
 }
 
@@ -157,4 +168,15 @@ pub fn with_isa<R>(isa: Isa, f: impl FnOnce() -> R) -> R {
     assert!(isa.available(), "this CPU does not have {}", isa.name());
     let _restore = Restore(FORCED.replace(Some(isa)));
     f()
+}
+
+/// Runs `f`, which works on batches (training, evaluation), with kernels on the fastest set for many
+/// rows, on this thread and in the parallel work it starts; on the one that is forced, if one is. The
+/// bits of a row may then depend on how many rows there are.
+pub fn for_batches<R>(f: impl FnOnce() -> R) -> R {
+    if FORCED.get().is_none() && asked_for().is_none() && Isa::Amx.available() {
+        with_isa(Isa::Amx, f)
+    } else {
+        f()
+    }
 }

@@ -24,6 +24,31 @@ pub fn fma_gflops() -> f64 {
     gflops(MANY, many_chains).max(gflops(FEW, few_chains))
 }
 
+/// The most that products of matrices of f32 could reach on the set of the moment, in the same unit:
+/// multiply-adds of vectors, or [tiles](crate::gemm).
+pub fn product_gflops() -> f64 {
+    tile_gflops().unwrap_or_else(fma_gflops)
+}
+
+/// Products of f32 on AMX tiles out of registers, if they are the set of the moment.
+#[cfg(target_arch = "x86_64")]
+fn tile_gflops() -> Option<f64> {
+    use crate::gemm::amx::tiles::{Amx, OPERATIONS_OF_A_ROUND, rounds};
+    use crate::isa::{self, Isa};
+    /// About 3 ms at 64 cycles a round.
+    const ROUNDS: usize = 1 << 17;
+    const REPEATS: usize = 30;
+    let amx = if isa::current() == Isa::Amx { Amx::detect()? } else { return None };
+    let threads = threads::count();
+    let seconds = best_of(REPEATS, || threads::for_each(threads, |_| rounds(amx, ROUNDS)));
+    Some((threads * ROUNDS) as f64 * OPERATIONS_OF_A_ROUND / seconds / 1e9)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tile_gflops() -> Option<f64> {
+    None
+}
+
 /// Reading memory in order, in 10⁹ bytes per second. Takes about 0.3 s.
 pub fn read_gb_per_second() -> f64 {
     /// Four times the largest common last-level cache of one socket, 64 MiB.
@@ -126,7 +151,8 @@ mod tests {
     fn measures_are_of_this_world() {
         // Any CPU of the last 20 years, even busy with other work, does more than 10⁸ operations
         // and reads more than 10⁸ bytes per second; none does more than 10¹⁴.
-        for value in [fma_gflops(), read_gb_per_second()] {
+        let products = Isa::all_available().map(|isa| with_isa(isa, product_gflops));
+        for value in products.chain([fma_gflops(), read_gb_per_second()]) {
             assert!((0.1..1e5).contains(&value), "{value}");
         }
     }

@@ -11,7 +11,7 @@ use crate::graph::{is_recording, with_recording};
 use crate::half::{Storage, with_storage};
 use crate::param::Param;
 use crate::profile;
-use hearken_kernels::threads;
+use hearken_kernels::{isa, threads};
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
@@ -29,8 +29,16 @@ pub(crate) fn current_part() -> usize {
 /// which must be all that the parts learn. A graph that a part has built is of no use outside of it.
 ///
 /// Each part runs on one thread, helped by those that have none. Parts of a part are computed one
-/// after the other, as if they were not parts.
+/// after the other, as if they were not parts. Kernels run on the [set for batches](isa::for_batches).
 pub fn side_by_side<T: Send>(
+    parts: usize,
+    parameters: &[Param],
+    part: impl Fn(usize) -> T + Sync,
+) -> Vec<T> {
+    isa::for_batches(|| run_parts(parts, parameters, part))
+}
+
+fn run_parts<T: Send>(
     parts: usize,
     parameters: &[Param],
     part: impl Fn(usize) -> T + Sync,

@@ -28,6 +28,7 @@ use crate::report::Table;
 use crate::run_dir::RunDirectory;
 use crate::task::{Evaluation, Extent, Moment, Observation, Task};
 use hearken_kernels::elementwise::sum_of_squares;
+use hearken_kernels::isa;
 use hearken_tensor::half::LossScaler;
 use hearken_tensor::{Param, Tensor, no_grad, side_by_side, with_storage};
 use record::Records;
@@ -479,8 +480,10 @@ impl<'a> Trainer<'a> {
     fn evaluate(&mut self, whole: bool) -> Result<Option<Evaluation>, Error> {
         let extent = Extent { sample: self.config.evaluate_tokens, whole };
         self.with_judged_weights(|task, progress| {
-            task.evaluate(extent, &mut |share| {
-                progress.activity(&format!("evaluating {:3.0}%", 100.0 * share));
+            isa::for_batches(|| {
+                task.evaluate(extent, &mut |share| {
+                    progress.activity(&format!("evaluating {:3.0}%", 100.0 * share));
+                })
             })
         })
     }

@@ -103,7 +103,13 @@ fn each_layout(
 }
 
 /// M, N, K around the tiles of all sets, the blocks of K and the strips, and degenerate.
-const SIZES: [(usize, usize, usize); 38] = [
+const SIZES: [(usize, usize, usize); 44] = [
+    (48, 16, 16),
+    (64, 32, 32),
+    (65, 33, 33),
+    (96, 64, 512),
+    (50, 100, 1030),
+    (129, 31, 97),
     (6, 20, 33),
     (6, 130, 7),
     (12, 20, 40),
@@ -259,7 +265,9 @@ fn bits_of_a_row_are_those_of_every_path() {
         with_isa(isa, || {
             each_layout((m, n, k), 0, |a, b, layout| {
                 let all = product(a, b);
-                for rows in [3, 45, 600] {
+                // Tiles are for many rows only.
+                let some = if isa == Isa::Amx { [48, 75, 600] } else { [3, 45, 600] };
+                for rows in some {
                     let some = product(rows_of(a, 0, rows), b);
                     assert!(some == all[..rows * n], "{isa:?} {layout}: {rows} rows");
                 }
@@ -276,7 +284,10 @@ fn rows_of(x: Matrix<'_>, first: usize, rows: usize) -> Matrix<'_> {
 
 #[test]
 fn sixteen_bit_operands_are_widened() {
-    let (m, n, k) = (19, 37, 300);
+    [(19, 37, 300), (70, 37, 300)].into_iter().for_each(check_sixteen_bits);
+}
+
+fn check_sixteen_bits((m, n, k): (usize, usize, usize)) {
     let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
     let f16s = |x: &[f32]| x.iter().map(|&x| f16::from_f32(x).to_bits()).collect::<Vec<_>>();
     let bf16s = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x).to_bits()).collect::<Vec<_>>();
@@ -447,19 +458,60 @@ fn empty_dimensions() {
 
 #[test]
 fn infinities_and_nan_reach_exactly_the_elements_they_belong_to() {
-    let (m, n, k) = (17, 35, 20);
-    let (mut a, mut b) = (numbers(m * k, 1), numbers(k * n, 2));
-    a[3 * k + 7] = f32::NAN; // row 3
-    b[7 * n + 34] = f32::INFINITY; // column 34
-    for isa in Isa::all_available() {
-        let out = with_isa(isa, || product(Matrix::new(&a, m, k), Matrix::new(&b, k, n)));
-        for i in 0..m {
-            for j in 0..n {
-                let x = out[i * n + j];
-                assert_eq!(x.is_nan(), i == 3, "({i}, {j})");
-                assert_eq!(x.is_finite(), i != 3 && j != 34, "({i}, {j})");
+    for (m, n, k) in [(17, 35, 20), (70, 67, 20), (70, 67, 600)] {
+        let (mut a, mut b) = (numbers(m * k, 1), numbers(k * n, 2));
+        a[3 * k + 7] = f32::NAN; // row 3
+        b[7 * n + 34] = f32::INFINITY; // column 34
+        for isa in Isa::all_available() {
+            let out = with_isa(isa, || product(Matrix::new(&a, m, k), Matrix::new(&b, k, n)));
+            for i in 0..m {
+                for j in 0..n {
+                    let x = out[i * n + j];
+                    assert_eq!(x.is_nan(), i == 3, "({i}, {j})");
+                    assert_eq!(x.is_finite(), i != 3 && j != 34, "({i}, {j})");
+                }
             }
         }
+    }
+}
+
+/// On tiles a number, a part of one or a product of two that is below the least normal number counts
+/// as zero: at most six such products, and twice such a part times the other number.
+#[test]
+fn the_largest_and_the_smallest_numbers_are_multiplied() {
+    let (m, n, k) = (70, 40, 64);
+    for (x, y) in [(f32::MAX, 0.25), (3e38, 1e-3), (1e25, -1e13), (1e-30, 1e-8), (1e-38, 1e30)] {
+        let (a, mut b) = (vec![x; m * k], vec![y; k * n]);
+        b[n..].fill(0.0); // one product each
+        let bound = 1e-6 * (x * y).abs() + f32::MIN_POSITIVE * (6.0 + 2.0 * y.abs().max(x.abs()));
+        for isa in Isa::all_available() {
+            let out = with_isa(isa, || product(Matrix::new(&a, m, k), Matrix::new(&b, k, n)));
+            assert!(out.iter().all(|z| (z - x * y).abs() <= bound), "{isa:?}: {x}·{y}: {}", out[0]);
+        }
+    }
+}
+
+/// The error of a product, over the root of Σ(a·b)², as a root of the mean square: six products of
+/// parts are to be no worse than a multiply-add.
+#[test]
+fn tiles_are_as_precise_as_multiply_adds() {
+    if !Isa::Amx.available() {
+        println!("skipped: no AMX here");
+        return;
+    }
+    for (m, n, k) in [(64, 64, 16), (64, 64, 128), (64, 64, 1000)] {
+        let (a, b) = (numbers(m * k, 5), numbers(k * n, 6));
+        let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, k, n));
+        let reference = Reference::new(&a, &b);
+        let error = |isa| {
+            let out = with_isa(isa, || product(a, b));
+            let square = |(x, y): (&f32, &f64)| (f64::from(*x) - y).powi(2);
+            let sum: f64 = out.iter().zip(&reference.product).map(square).sum();
+            (sum / (m * n * k) as f64).sqrt()
+        };
+        let (tiles, vectors) = (error(Isa::Amx), error(Isa::Avx512));
+        println!("{m}×{n}×{k}: {tiles:.2e} on tiles, {vectors:.2e} by vectors");
+        assert!(tiles <= 1.1 * vectors, "{k}: {tiles:e} > {vectors:e}");
     }
 }
 

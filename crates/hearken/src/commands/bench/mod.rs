@@ -11,6 +11,7 @@ mod train;
 use crate::failure::Failure;
 use crate::machine::{self, Machine, Peak};
 use clap::Subcommand;
+use hearken::kernels::isa;
 use hearken::tensor::pool;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -34,9 +35,9 @@ enum What {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Attention(arguments) => attention::run(arguments),
-        What::Gemm(arguments) => gemm::run(arguments),
-        What::Scaling(arguments) => scaling::run(arguments),
-        What::Train(arguments) => train::run(arguments),
+        What::Gemm(arguments) => isa::for_batches(|| gemm::run(arguments)),
+        What::Scaling(arguments) => isa::for_batches(|| scaling::run(arguments)),
+        What::Train(arguments) => isa::for_batches(|| train::run(arguments)),
     }
 }
 

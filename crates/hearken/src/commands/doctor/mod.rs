@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use crate::terminal::{Progress, Terminal, wrap};
 use check::OpReport;
+use hearken::kernels::isa;
 use hearken::tensor::gradcheck::Case;
 use hearken::tensor::ops;
 use serde::Serialize;
@@ -77,7 +78,8 @@ struct Peaks {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    examine(&chosen(&arguments.ops)?, arguments, &mut io::stdout())
+    let chosen = chosen(&arguments.ops)?;
+    isa::for_batches(|| examine(&chosen, arguments, &mut io::stdout()))
 }
 
 /// Measures the machine, checks each of these operations, writes the report and gives the verdict.
@@ -180,13 +182,16 @@ fn write_machine(
     const NAME: usize = "features ".len();
     let Peaks { one_thread: one, all_threads: all } = peak;
     let threads = plural(machine.threads, "thread");
-    let lines = [
+    let mut lines = vec![
         ("cpu", format!("{}, {}", machine.cpu, plural(machine.cores, "core"))),
         ("features", machine.features.join(" ")),
         ("simd", format!("{} on {threads}", machine.simd)),
         (
             "fma peak",
-            format!("{:.1} GFLOP/s on 1 thread, {:.1} on {threads}", one.gflops, all.gflops),
+            format!(
+                "{:.1} GFLOP/s on 1 thread, {:.1} on {threads}",
+                one.fma_gflops, all.fma_gflops
+            ),
         ),
         (
             "reads",
@@ -196,6 +201,11 @@ fn write_machine(
             ),
         ),
     ];
+    if machine.simd == isa::Isa::Amx.name() {
+        let (one, all) = (one.gflops, all.gflops);
+        let text = format!("{one:.1} GFLOP/s of f32 on 1 thread, {all:.1} on {threads}");
+        lines.insert(lines.len() - 1, ("amx peak", text));
+    }
     for (name, text) in lines {
         let room = terminal.width.saturating_sub(NAME + 1);
         for (i, line) in wrap(&text, room).into_iter().enumerate() {

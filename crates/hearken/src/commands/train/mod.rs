@@ -8,6 +8,7 @@ use crate::machine::{self, Peak};
 use crate::run_config::RunConfig;
 use crate::terminal::say;
 use data::Data;
+use hearken::kernels::isa;
 use hearken::nn::decoder::Decoder;
 use hearken::nn::plan::{Memory, Plan, Training};
 use hearken::train::early_stopping::Best;
@@ -104,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             return Err(error);
         }
     };
-    let peak_gflops = Peak::measure_gflops();
+    let peak_gflops = isa::for_batches(Peak::measure_gflops);
     if !arguments.quiet {
         introduce(&mut config, &data, &plan, &memory, directory.path());
     }

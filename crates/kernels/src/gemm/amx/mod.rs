@@ -22,29 +22,24 @@
 //! **Order of summation.** An element starts from zero, or from what is added to, and has products of
 //! 32 steps added to it, six times for each 32, in the order of K. Wherever K is cut, a sum goes to
 //! memory and comes back as it was. So its bits depend on its row of A, its column of B and K, and on
-//! nothing else, as with [the other sets](super::blocked); also through the path for [`few`] rows.
+//! nothing else, as with [the other sets](super::blocked), among products that are computed here: those
+//! with at least [`LEAST_ROWS`], since one row would wait for all of B to be split.
 //!
 //! **What is not finite** is computed by [`plain`] multiply-adds, together with its panels.
 
-mod few;
 mod plain;
 mod split;
 pub(crate) mod tiles;
 
-use super::blocked::{Job, Strips, WORTH_SHARING, for_each};
 use super::Matrix;
+use super::blocked::{Job, Strips, WORTH_SHARING, for_each};
 use crate::isa::{self, Isa};
 use crate::threads::{self, SharedMut};
 use crate::{Write, scratch};
-use split::{LANES, Role, STEPS, is_finite, parts};
+use split::{PANEL, Role, STEPS, is_finite, parts};
 use std::ops::Range;
 use tiles::{Amx, Place};
 
-/// Tiles in a panel, of either operand: two of A and two of B are multiplied while their four
-/// products are summed, and that is all eight.
-const TILES: usize = 2;
-/// Lanes of a panel.
-const PANEL: usize = TILES * LANES;
 /// Most steps in a block of K: a panel is then 96 KiB.
 const DEPTH: usize = 512;
 /// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
@@ -54,26 +49,23 @@ const SHARED: usize = 1 << 20;
 const GROUP: usize = 192 << 10;
 /// Most lanes in a strip: 384 KiB.
 const STRIP: usize = 128;
-/// Least columns and steps: less leaves most of a tile empty. Not rows: the bits of one must not
-/// depend on how many there are.
+/// Least rows: with fewer, splitting B takes longer than multiplying it by vectors.
+pub(super) const LEAST_ROWS: usize = 48;
+/// Least columns and steps: less leaves most of a tile empty.
 const LEAST: usize = 16;
 
 /// Is the product to be computed here?
 pub(super) fn suits(job: &Job<'_>) -> Option<Amx> {
-    let worth_it = job.b.rows >= LEAST && job.a.columns >= LEAST;
+    let ((m, k), n) = (job.a.shape(), job.b.rows);
+    let worth_it = m >= LEAST_ROWS && n >= LEAST && k >= LEAST;
     if worth_it && isa::current() == Isa::Amx { Amx::detect() } else { None }
 }
 
 /// The whole product. M, N and K are not zero.
 pub(super) fn run(amx: Amx, job: &Job<'_>) {
-    if few::suits(job) {
-        few::run(amx, job);
-        return;
-    }
     let ((m, k), n) = (job.a.shape(), job.b.rows);
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
-    let (shared, other) =
-        if m >= n { (Role::B, Role::A) } else { (Role::A, Role::B) };
+    let (shared, other) = if m >= n { (Role::B, Role::A) } else { (Role::A, Role::B) };
     let (x, y) = (job.operand(shared), job.operand(other));
     let depth = depth_block(k);
     let panels = x.rows.div_ceil(PANEL);
@@ -81,12 +73,10 @@ pub(super) fn run(amx: Amx, job: &Job<'_>) {
     let lane_step = panels.div_ceil(panels.div_ceil(most)) * PANEL;
     let strips = Strips::new(y.rows, PANEL, STRIP, threads);
     scratch::with(lane_step / PANEL * panel_len(x, depth), |buffer| {
-        for lane in (0..x.rows).step_by(lane_step) {
-            let lanes = lane..(lane + lane_step).min(x.rows);
-            for start in (0..k).step_by(depth) {
-                let steps = start..(start + depth).min(k);
+        for lanes in groups(&(0..x.rows), lane_step) {
+            for steps in groups(&(0..k), depth) {
                 pack_shared(amx, shared, x, &lanes, &steps, threads, buffer);
-                let shared = Packed { x, role: shared, lanes: lanes.clone(), data: buffer };
+                let shared = Packed { x, lanes: lanes.clone(), data: buffer };
                 for_each(threads, strips.count, |i| {
                     run_strip(amx, job, &shared, other, strips.get(i), &steps);
                 });
@@ -102,7 +92,7 @@ fn depth_block(k: usize) -> usize {
 
 /// Floats of a panel.
 fn panel_len(x: &Matrix<'_>, steps: usize) -> usize {
-    split::panel_len(TILES, parts(x.data), steps)
+    split::panel_len(parts(x.data), steps)
 }
 
 impl Job<'_> {
@@ -117,9 +107,22 @@ impl Job<'_> {
 /// Some lanes of an operand in panels, for a block of K.
 struct Packed<'a> {
     x: &'a Matrix<'a>,
-    role: Role,
     lanes: Range<usize>,
     data: &'a [f32],
+}
+
+impl Packed<'_> {
+    /// Floats of all panels.
+    fn len(&self, steps: &Range<usize>) -> usize {
+        self.lanes.len().div_ceil(PANEL) * panel_len(self.x, steps.len())
+    }
+
+    /// The panels of some lanes, of which the first begins one.
+    fn panels(&self, lanes: &Range<usize>, steps: &Range<usize>) -> &[f32] {
+        let len = panel_len(self.x, steps.len());
+        let first = (lanes.start - self.lanes.start) / PANEL;
+        &self.data[first * len..][..lanes.len().div_ceil(PANEL) * len]
+    }
 }
 
 /// Packs a block of K of the shared operand.
@@ -139,11 +142,12 @@ fn pack_shared(
     let out = SharedMut::new(buffer);
     for_each(threads, panels.div_ceil(piece), |i| {
         let first = i * piece;
-        let lanes = lanes.start + first * PANEL..(lanes.start + (first + piece) * PANEL).min(lanes.end);
+        let lanes =
+            lanes.start + first * PANEL..(lanes.start + (first + piece) * PANEL).min(lanes.end);
         let end = (first + piece).min(panels);
         // SAFETY: pieces are of different panels.
         let packed = unsafe { out.range(first * len..end * len) };
-        split::pack::<TILES>(amx, role, x, lanes, steps.clone(), packed);
+        split::pack(amx, role, x, lanes, steps.clone(), packed);
     });
 }
 
@@ -157,13 +161,18 @@ fn run_strip(
     steps: &Range<usize>,
 ) {
     let x = job.operand(role);
-    let len = strip.len().div_ceil(PANEL) * panel_len(x, steps.len());
-    scratch::with(len, |buffer| {
-        split::pack::<TILES>(amx, role, x, strip.clone(), steps.clone(), buffer);
-        let local = Packed { x, role, lanes: strip, data: buffer };
-        match shared.role {
-            Role::A => multiply(amx, job, shared, &local, steps),
-            Role::B => multiply(amx, job, &local, shared, steps),
+    let len = panel_len(x, steps.len());
+    // If the shared operand stays in the second-level cache by itself, a panel at a time is packed,
+    // which then stays in the first.
+    let lanes = if shared.len(steps) <= GROUP { PANEL } else { strip.len() };
+    scratch::with(lanes.div_ceil(PANEL) * len, |buffer| {
+        for lanes in groups(&strip, lanes) {
+            split::pack(amx, role, x, lanes.clone(), steps.clone(), buffer);
+            let local = Packed { x, lanes, data: buffer };
+            match role {
+                Role::A => multiply(amx, job, &local, shared, steps),
+                Role::B => multiply(amx, job, shared, &local, steps),
+            }
         }
     });
 }
@@ -171,74 +180,90 @@ fn run_strip(
 /// What the `steps` of K contribute to the rows that A has times the columns that B has, which are
 /// this task's alone; after the last also the epilogue.
 fn multiply(amx: Amx, job: &Job<'_>, a: &Packed<'_>, b: &Packed<'_>, steps: &Range<usize>) {
-    let (a_len, b_len) = (panel_len(a.x, steps.len()), panel_len(b.x, steps.len()));
-    let finish = steps.end == job.a.columns && !job.tail.is_empty();
-    let group = (GROUP / b_len).max(1) * PANEL;
-    for first in b.lanes.clone().step_by(group) {
-        let columns = first..(first + group).min(b.lanes.end);
-        let b_panels = &b.data[(first - b.lanes.start) / PANEL * b_len..];
-        let b_panels = &b_panels[..columns.len().div_ceil(PANEL) * b_len];
-        let b_is_finite = b_panels.chunks_exact(b_len).all(is_finite);
-        for (row, a_panel) in a.lanes.clone().step_by(PANEL).zip(a.data.chunks_exact(a_len)) {
-            let rows = row..(row + PANEL).min(a.lanes.end);
-            let block = Block { amx, job, steps, rows: rows.clone(), a_panel };
-            let whole = rows.len() == PANEL && b_is_finite && is_finite(a_panel);
-            let whole = if whole { columns.len() / PANEL } else { 0 };
-            if whole > 0 {
-                block.whole_panels(first, &b_panels[..whole * b_len], whole);
-            }
-            for (q, b_panel) in b_panels.chunks_exact(b_len).enumerate().skip(whole) {
-                let column = first + q * PANEL;
-                block.part_of_a_panel(column..(column + PANEL).min(columns.end), b_panel);
-            }
-            if finish {
-                // SAFETY: these rows and columns are this task's alone.
-                unsafe { job.finish(rows, columns.clone()) };
-            }
+    let block = Block { amx, job, steps };
+    let several_rows = b.lanes.len() <= PANEL;
+    let (a_group, b_group) =
+        if several_rows { (a.lanes.len(), PANEL) } else { (PANEL, group_lanes(b.x, steps)) };
+    for columns in groups(&b.lanes, b_group) {
+        let b_panels = b.panels(&columns, steps);
+        for rows in groups(&a.lanes, a_group) {
+            block.multiply(&rows, a.panels(&rows, steps), &columns, b_panels);
         }
     }
 }
 
-/// Rows of the result that are this task's alone, in the columns that it is asked for.
+/// Ranges of so many lanes; the last may have less.
+fn groups(lanes: &Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    let end = lanes.end;
+    lanes.clone().step_by(len).map(move |start| start..(start + len).min(end))
+}
+
+/// Columns of B in a group.
+fn group_lanes(b: &Matrix<'_>, steps: &Range<usize>) -> usize {
+    (GROUP / panel_len(b, steps.len())).max(1) * PANEL
+}
+
+/// A block of K of a product, by a task that has the rows and columns that it is asked for to itself.
 struct Block<'a> {
     amx: Amx,
     job: &'a Job<'a>,
     steps: &'a Range<usize>,
-    rows: Range<usize>,
-    a_panel: &'a [f32],
 }
 
 impl Block<'_> {
-    /// So many panels of columns, all finite, from the first column on; all rows are there.
-    fn whole_panels(&self, first: usize, b_panels: &[f32], panels: usize) {
-        let (start, stride) = (self.rows.start * self.job.out_stride + first, self.job.out_stride);
-        let out = self.job.out.pointer(start..start + (PANEL - 1) * stride + panels * PANEL);
-        // SAFETY: 32 rows of so many columns are inside, as `pointer` has shown, and this task's.
-        unsafe { self.product(b_panels, panels, out, stride) };
+    /// Some panels of rows times some of columns, one of either.
+    fn multiply(&self, rows: &Range<usize>, a: &[f32], columns: &Range<usize>, b: &[f32]) {
+        let Self { job, steps, .. } = *self;
+        let (a_len, b_len) = (panel_len(&job.a, steps.len()), panel_len(&job.b, steps.len()));
+        let finite = a.chunks_exact(a_len).chain(b.chunks_exact(b_len)).all(is_finite);
+        // As many as are whole at once, the others one by one.
+        let (whole_rows, whole_columns) = (rows.len() / PANEL, columns.len() / PANEL);
+        let whole = if finite { whole_rows * whole_columns } else { 0 };
+        if whole > 0 {
+            let start = rows.start * job.out_stride + columns.start;
+            let len = (whole_rows * PANEL - 1) * job.out_stride + whole_columns * PANEL;
+            let out = job.out.pointer(start..start + len);
+            let (a, b) = (&a[..whole_rows * a_len], &b[..whole_columns * b_len]);
+            // SAFETY: so many rows and columns are inside, as `pointer` has shown, and this task's.
+            unsafe { self.product(a, b, out, job.out_stride) };
+        }
+        let mut number = 0;
+        for (rows, a) in groups(rows, PANEL).zip(a.chunks_exact(a_len)) {
+            for (columns, b) in groups(columns, PANEL).zip(b.chunks_exact(b_len)) {
+                if number >= whole {
+                    self.part_of_a_panel(&rows, a, &columns, b);
+                }
+                number += 1;
+            }
+        }
+        if steps.end == job.a.columns && !job.tail.is_empty() {
+            // SAFETY: these rows and columns are this task's alone.
+            unsafe { job.finish(rows.clone(), columns.clone()) };
+        }
     }
 
     /// Less than a panel of rows or columns, or something that is not finite.
-    fn part_of_a_panel(&self, columns: Range<usize>, b_panel: &[f32]) {
-        if !is_finite(self.a_panel) || !is_finite(b_panel) {
-            let (job, add) = (self.job, self.adds());
+    fn part_of_a_panel(&self, rows: &Range<usize>, a: &[f32], columns: &Range<usize>, b: &[f32]) {
+        let job = self.job;
+        if !is_finite(a) || !is_finite(b) {
             // SAFETY: these rows and columns are this task's alone.
-            unsafe { plain::block(self.amx, job, &self.rows, &columns, self.steps, add) };
+            unsafe { plain::block(self.amx, job, rows, columns, self.steps, self.adds()) };
             return;
         }
         let mut sums = Sums([0.0; PANEL * PANEL]);
         let row = |i: usize| {
-            let start = i * self.job.out_stride;
+            let start = i * job.out_stride;
             // SAFETY: these rows and columns are this task's alone.
-            unsafe { self.job.out.range(start + columns.start..start + columns.end) }
+            unsafe { job.out.range(start + columns.start..start + columns.end) }
         };
         if self.adds() {
-            for (sums, i) in sums.0.chunks_exact_mut(PANEL).zip(self.rows.clone()) {
+            for (sums, i) in sums.0.chunks_exact_mut(PANEL).zip(rows.clone()) {
                 sums[..columns.len()].copy_from_slice(row(i));
             }
         }
         // SAFETY: `sums` has 32 rows of one panel.
-        unsafe { self.product(b_panel, 1, sums.0.as_mut_ptr(), PANEL) };
-        for (sums, i) in sums.0.chunks_exact(PANEL).zip(self.rows.clone()) {
+        unsafe { self.product(a, b, sums.0.as_mut_ptr(), PANEL) };
+        for (sums, i) in sums.0.chunks_exact(PANEL).zip(rows.clone()) {
             row(i).copy_from_slice(&sums[..columns.len()]);
         }
     }
@@ -247,23 +272,26 @@ impl Block<'_> {
         self.steps.start > 0 || self.job.write == Write::Add
     }
 
+    /// The product of whole panels, one of A or one of B.
+    ///
     /// # Safety
-    /// 32 rows of so many panels are valid for reading and writing at `out`, by nobody else meanwhile.
-    unsafe fn product(&self, b_panels: &[f32], panels: usize, out: *mut f32, out_stride: usize) {
-        let (x, y) = (&self.job.a, &self.job.b);
-        let steps = self.steps.len();
-        assert!(self.a_panel.len() == panel_len(x, steps) && b_panels.len() == panels * panel_len(y, steps));
+    /// So many rows and columns are valid for reading and writing at `out`, by nobody else meanwhile.
+    unsafe fn product(&self, a: &[f32], b: &[f32], out: *mut f32, out_stride: usize) {
+        let (x, y, steps) = (&self.job.a, &self.job.b, self.steps.len());
+        let (rows, columns) = (a.len() / panel_len(x, steps), b.len() / panel_len(y, steps));
+        assert!(rows == 1 || columns == 1, "{rows} panels times {columns}");
         let place = Place {
-            a: self.a_panel.as_ptr(),
-            b: b_panels.as_ptr(),
+            a: a.as_ptr(),
+            b: b.as_ptr(),
             blocks: steps.div_ceil(STEPS),
-            panels,
+            several: if rows > 1 { Role::A } else { Role::B },
+            panels: rows * columns,
             out,
             out_stride,
             add: self.adds(),
         };
-        // SAFETY: the panels are as long as so many blocks take, by the assertion; the caller vouches
-        // for the result.
+        // SAFETY: there are so many whole panels, as the division has shown; the caller vouches for
+        // the result.
         unsafe { tiles::product(self.amx, (parts(x.data), parts(y.data)), place) };
     }
 }

@@ -24,10 +24,15 @@
 //!
 //! Any pairs would do as long as A and B have the same; these are a shift and an or.
 //!
-//! **What is not finite** has no parts. A panel ends with a line of sums of its low parts, which are
-//! NaN if one was not: then [plain sums](super::plain) are to be taken instead.
+//! Tiles take a number below 1.2·10⁻³⁸ for zero, be it a part or a product of parts, which is no more
+//! than that off.
+//!
+//! **What is not finite** has no parts. A panel ends with a line of sums of products of low parts, two
+//! by two, which are not finite if a number was not, or was larger than 10²⁴: then
+//! [plain sums](super::plain) are to be taken instead.
 
 use super::tiles::Amx;
+use crate::gemm::micro::prefetch_second_level;
 use crate::gemm::pack::{self, Brain, Half, Single, Source, Stored};
 use crate::gemm::{Data, Matrix};
 use crate::simd::{Avx512, Simd, Span};
@@ -40,7 +45,12 @@ pub(super) const LINE: usize = 16;
 /// Steps of depth in a tile.
 pub(super) const STEPS: usize = 32;
 /// Lanes of a tile.
-pub(super) const LANES: usize = 16;
+const LANES: usize = 16;
+/// Tiles in a panel, of either operand: two of A and two of B are multiplied while their four
+/// products are summed, and that is all eight.
+const TILES: usize = 2;
+/// Lanes of a panel.
+pub(super) const PANEL: usize = TILES * LANES;
 
 /// What an operand is to a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +69,18 @@ pub(super) fn parts(data: Data<'_>) -> usize {
     }
 }
 
-/// Floats of a panel of so many tiles, for numbers in so many parts.
-pub(super) fn panel_len(tiles: usize, parts: usize, steps: usize) -> usize {
-    steps.div_ceil(STEPS) * parts * tiles * TILE + LINE
+/// Floats of a panel, for numbers in so many parts.
+pub(super) fn panel_len(parts: usize, steps: usize) -> usize {
+    steps.div_ceil(STEPS) * parts * TILES * TILE + LINE
 }
 
 /// Is all finite that a panel was packed from?
 pub(super) fn is_finite(panel: &[f32]) -> bool {
-    !panel[panel.len() - LINE..].iter().any(|x| x.is_nan())
+    panel[panel.len() - LINE..].iter().all(|x| x.is_finite())
 }
 
-/// Packs rows `lanes` and columns `depth` of X into panels of `TILES` tiles each, zeros past the end.
-pub(super) fn pack<const TILES: usize>(
+/// Packs rows `lanes` and columns `depth` of X into panels, zeros past the end.
+pub(super) fn pack(
     amx: Amx,
     role: Role,
     x: &Matrix<'_>,
@@ -78,32 +88,26 @@ pub(super) fn pack<const TILES: usize>(
     depth: Range<usize>,
     out: &mut [f32],
 ) {
-    let panels = lanes.len().div_ceil(TILES * LANES);
-    let needed = panels * panel_len(TILES, parts(x.data), depth.len());
+    let panels = lanes.len().div_ceil(PANEL);
+    let needed = panels * panel_len(parts(x.data), depth.len());
     assert!(out.len() >= needed, "panels do not fit");
     let Some(source) = Source::new(x, lanes, depth) else { return };
     // SAFETY: the token shows that the CPU has these features.
-    unsafe { pack_of_any::<TILES>(amx.0, role, &source, x.data, &mut out[..needed]) };
+    unsafe { pack_of_any(amx.0, role, &source, x.data, &mut out[..needed]) };
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn pack_of_any<const TILES: usize>(
-    s: Avx512,
-    role: Role,
-    x: &Source,
-    data: Data<'_>,
-    out: &mut [f32],
-) {
+fn pack_of_any(s: Avx512, role: Role, x: &Source, data: Data<'_>, out: &mut [f32]) {
     match data {
-        Data::F32(d) => pack_of::<_, _, TILES, 3>(s, role, x, d, &Single, out),
-        Data::F16(d) => pack_of::<_, _, TILES, 3>(s, role, x, d, &Half, out),
-        Data::Bf16(d) => pack_of::<_, _, TILES, 1>(s, role, x, d, &Brain, out),
+        Data::F32(d) => pack_of::<_, _, 3>(s, role, x, d, &Single, out),
+        Data::F16(d) => pack_of::<_, _, 3>(s, role, x, d, &Half, out),
+        Data::Bf16(d) => pack_of::<_, _, 1>(s, role, x, d, &Brain, out),
     }
 }
 
 // With the features spelt out, so that the closure inside has them, too.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn pack_of<E: Copy, L: Stored<E>, const TILES: usize, const PARTS: usize>(
+fn pack_of<E: Copy, L: Stored<E>, const PARTS: usize>(
     s: Avx512,
     role: Role,
     x: &Source,
@@ -111,34 +115,60 @@ fn pack_of<E: Copy, L: Stored<E>, const TILES: usize, const PARTS: usize>(
     how: &L,
     out: &mut [f32],
 ) {
-    let panel = panel_len(TILES, PARTS, x.steps);
-    let (panels, blocks) = (x.lanes.div_ceil(TILES * LANES), x.steps.div_ceil(STEPS));
+    let panel = panel_len(PARTS, x.steps);
+    let (panels, blocks) = (x.lanes.div_ceil(PANEL), x.steps.div_ceil(STEPS));
     for line in out.chunks_exact_mut(panel) {
         line[panel - LINE..].fill(0.0);
     }
+    let rows_are_lanes = x.step_stride == 1;
+    let direct = rows_are_lanes == (role == Role::A);
+    // From one row in memory to the next, and from the first 16 steps of a tile to the others.
+    let (stride, further) = match rows_are_lanes {
+        true => (x.lane_stride, LANES),
+        false => (x.step_stride, LANES * x.step_stride),
+    };
+    // What is fetched meanwhile: in the order of the source, a panel or as many steps further.
+    let ahead = if rows_are_lanes { PANEL * stride } else { STEPS * stride };
     let mut block = |q: usize, b: usize| {
         let panel = &mut out[q * panel..][..panel];
         let (tiles, line) = panel.split_at_mut(panel.len() - LINE);
         let tiles = &mut tiles[b * TILES * PARTS * TILE..][..TILES * PARTS * TILE];
-        let mut low = s.zero();
+        let mut check = s.zero();
         for t in 0..TILES {
-            let lane = (q * TILES + t) * LANES;
+            let (lane, p) = ((q * TILES + t) * LANES, b * STEPS);
+            let tile = &mut tiles[t * TILE..];
+            if direct && lane + LANES <= x.lanes && p + STEPS <= x.steps {
+                let from = &data[x.start + lane * x.lane_stride + p * x.step_stride..];
+                assert!((LANES - 1) * stride + further + LANES <= from.len(), "outside the data");
+                for r in 0..LANES {
+                    let ahead = from.as_ptr().wrapping_add(r * stride + ahead);
+                    prefetch_second_level(ahead.cast());
+                    prefetch_second_level(ahead.wrapping_add(further).cast());
+                    // SAFETY: two vectors of row r, the farthest of which is inside by the assertion.
+                    let (u, v) = unsafe {
+                        let row = from.as_ptr().add(r * stride);
+                        (how.load(s, row), how.load(s, row.add(further)))
+                    };
+                    let row = &mut tile[r * LANES..];
+                    check = store_parts::<PARTS>(s, u, v, row, check);
+                }
+                continue;
+            }
             let count = x.lanes.saturating_sub(lane).min(LANES);
-            let [u, v] = [0, LANES].map(|p| {
-                let p = b * STEPS + p;
-                let steps = x.steps.saturating_sub(p).min(LANES);
-                load(s, role, x, data, how, (lane, count), (p, steps))
-            });
+            let (first, second) =
+                ((x.steps - p).min(LANES), (x.steps - p).saturating_sub(LANES).min(LANES));
+            let u = load(s, role, x, data, how, (lane, count), (p, first));
+            let v = load(s, role, x, data, how, (lane, count), (p + LANES, second));
             for r in 0..LANES {
-                let row = &mut tiles[t * TILE + r * 16..];
-                low = s.add(low, store_parts::<TILES, PARTS>(s, u[r], v[r], row));
+                let row = &mut tile[r * LANES..];
+                check = store_parts::<PARTS>(s, u[r], v[r], row, check);
             }
         }
         let at = Span { start: 0, count: LINE };
-        s.write(line, at, s.add(s.read(line, at), low));
+        s.write(line, at, s.add(s.read(line, at), check));
     };
     // In the order of the source.
-    if x.step_stride == 1 {
+    if rows_are_lanes {
         (0..panels).for_each(|q| (0..blocks).for_each(|b| block(q, b)));
     } else {
         (0..blocks).for_each(|b| (0..panels).for_each(|q| block(q, b)));
@@ -190,22 +220,22 @@ fn load<E: Copy, L: Stored<E>>(
 
 type V = <Avx512 as Simd>::V;
 
-/// Stores the parts of two vectors in a row of a tile, and the same row of each part's, and returns the
-/// sum of the low parts.
+/// Stores the parts of two vectors in a row of a tile, and the same row of each part's, and returns
+/// `check` with what tells whether they are finite.
 #[inline(always)]
-fn store_parts<const TILES: usize, const PARTS: usize>(s: Avx512, u: V, v: V, row: &mut [f32]) -> V {
+fn store_parts<const PARTS: usize>(s: Avx512, u: V, v: V, row: &mut [f32], check: V) -> V {
     if PARTS == 1 {
-        store_part::<TILES>(s, 0, u, v, row);
-        return s.add(s.sub(u, u), s.sub(v, v));
+        store_part(s, 0, u, v, row);
+        return s.mul_add(s.sub(u, u), s.sub(v, v), check);
     }
     let (high_u, high_v) = (rounded(s, u), rounded(s, v));
     let (rest_u, rest_v) = (s.sub(u, high_u), s.sub(v, high_v));
     let (middle_u, middle_v) = (rounded(s, rest_u), rounded(s, rest_v));
     let (low_u, low_v) = (s.sub(rest_u, middle_u), s.sub(rest_v, middle_v));
-    store_part::<TILES>(s, 0, high_u, high_v, row);
-    store_part::<TILES>(s, 1, middle_u, middle_v, row);
-    store_part::<TILES>(s, 2, low_u, low_v, row);
-    s.add(low_u, low_v)
+    store_part(s, 0, high_u, high_v, row);
+    store_part(s, 1, middle_u, middle_v, row);
+    store_part(s, 2, low_u, low_v, row);
+    s.mul_add(low_u, low_v, check)
 }
 
 /// To bfloat16, ties away from zero. What is not finite, or is beyond its range, becomes something
@@ -218,8 +248,103 @@ fn rounded(s: Avx512, x: V) -> V {
 
 /// The upper halves of both, next to each other. What `v` has below is zero.
 #[inline(always)]
-fn store_part<const TILES: usize>(s: Avx512, part: usize, u: V, v: V, row: &mut [f32]) {
+fn store_part(s: Avx512, part: usize, u: V, v: V, row: &mut [f32]) {
     let both = s.or_i(s.shift_right::<16>(s.bits(u)), s.bits(v));
     let at = Span { start: part * TILES * TILE, count: LANES };
     s.write(row, at, s.from_bits(both));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number at place (row, column) of a tile, which of the two, in part `part` of tile `t`.
+    fn at(
+        panel: &[f32],
+        block: usize,
+        part: usize,
+        t: usize,
+        place: (usize, usize),
+        second: bool,
+    ) -> f32 {
+        let tile = ((block * 3 + part) * TILES + t) * TILE;
+        let bits = panel[tile + place.0 * 16 + place.1].to_bits();
+        f32::from_bits(if second { bits & 0xffff_0000 } else { bits << 16 })
+    }
+
+    #[test]
+    fn parts_add_up_to_the_number_where_the_formula_says() {
+        let Some(amx) = Amx::detect() else {
+            println!("skipped: no AMX here");
+            return;
+        };
+        // 24 bits of every pattern, both signs, far apart; and what rounds up to the next power.
+        let number = |lane: usize, step: usize| match (lane * 131 + step) % 7 {
+            0 => 0.0,
+            1 => 1.999_999_9,
+            2 => -3.141_592_7e-20,
+            3 => 1.0 + (lane * 97 + step) as f32 * f32::EPSILON,
+            4 => -1.7e38 / (step + 1) as f32,
+            5 => (step as f32 - 40.3) * 1e10,
+            _ => 1.0 / (lane * 100 + step + 1) as f32,
+        };
+        for (lanes, steps) in [(1, 1), (16, 32), (32, 64), (33, 33), (45, 70), (70, 17)] {
+            for transposed in [false, true] {
+                let at_of = |i: usize| match transposed {
+                    false => number(i / steps, i % steps),
+                    true => number(i % lanes, i / lanes),
+                };
+                let data: Vec<f32> = (0..lanes * steps).map(at_of).collect();
+                let x = match transposed {
+                    false => Matrix::new(&data, lanes, steps),
+                    true => Matrix::new(&data, steps, lanes).transposed(),
+                };
+                for role in [Role::A, Role::B] {
+                    let len = panel_len(3, steps);
+                    let mut out = vec![f32::NAN; lanes.div_ceil(PANEL) * len + 3];
+                    pack(amx, role, &x, 0..lanes, 0..steps, &mut out);
+                    assert!(out[out.len() - 3..].iter().all(|x| x.is_nan()), "wrote behind");
+                    for lane in 0..lanes.next_multiple_of(PANEL) {
+                        for step in 0..steps.next_multiple_of(STEPS) {
+                            let panel = &out[lane / PANEL * len..][..len];
+                            let (l, i) = (lane % LANES, step % LANES);
+                            let place = if role == Role::A { (l, i) } else { (i, l) };
+                            let second = step % STEPS >= LANES;
+                            let [high, middle, low] = [0, 1, 2].map(|part| {
+                                at(panel, step / STEPS, part, lane % PANEL / LANES, place, second)
+                            });
+                            let there = lane < lanes && step < steps;
+                            let want = if there { number(lane, step) } else { 0.0 };
+                            let what = format!("{lanes}×{steps} {role:?}: ({lane}, {step})");
+                            assert_eq!(high + (middle + low), want, "{what}");
+                            assert!(middle.abs() <= want.abs() / 256.0, "{what}: {middle}");
+                            assert!(low.abs() <= want.abs() / 65536.0, "{what}: {low}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_noticed() {
+        let Some(amx) = Amx::detect() else {
+            println!("skipped: no AMX here");
+            return;
+        };
+        let (lanes, steps) = (40, 50);
+        for bad in [f32::NAN, f32::from_bits(0x7fff_ffff), f32::INFINITY, -f32::INFINITY, f32::MAX]
+        {
+            for (lane, step) in [(0, 0), (31, 49), (39, 17)] {
+                let mut data = vec![0.5; lanes * steps];
+                data[lane * steps + step] = bad;
+                let x = Matrix::new(&data, lanes, steps);
+                let len = panel_len(3, steps);
+                let mut out = vec![0.0; 2 * len];
+                pack(amx, Role::A, &x, 0..lanes, 0..steps, &mut out);
+                let finite: Vec<bool> = out.chunks(len).map(is_finite).collect();
+                assert_eq!(finite, [lane >= PANEL, lane < PANEL], "{bad} at ({lane}, {step})");
+            }
+        }
+    }
 }

@@ -23,7 +23,7 @@
 //! tiles of 32 steps next to each other, those of its high parts first; then the next 32 steps; and
 //! a [line](super::split::LINE) at its end.
 
-use super::split::{LINE, TILE};
+use super::split::{LINE, Role, TILE};
 use crate::isa::Isa;
 use crate::simd::Avx512;
 use std::arch::asm;
@@ -34,7 +34,7 @@ pub(crate) struct Amx(pub(super) Avx512);
 
 impl Amx {
     /// The token, if the CPU has the instructions.
-    pub(super) fn detect() -> Option<Self> {
+    pub(crate) fn detect() -> Option<Self> {
         Isa::Amx.available().then(Avx512::detect).flatten().map(Self)
     }
 }
@@ -61,16 +61,19 @@ static CONFIG: Config = {
 
 const _: () = assert!(size_of::<Config>() == 64 && TILE == 256 && LINE == 16);
 
-/// Where a product finds its operands and leaves its result.
+/// Where a product finds its operands and leaves its result: a panel of one operand times panels of the
+/// other that follow each other.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    /// A panel of A.
+    /// The first panel of A.
     pub(super) a: *const f32,
     /// The first panel of B.
     pub(super) b: *const f32,
     /// How often 32 steps; not zero.
     pub(super) blocks: usize,
-    /// Panels of B, one after the other; not zero.
+    /// Of which operand there are several panels.
+    pub(super) several: Role,
+    /// How many; not zero.
     pub(super) panels: usize,
     pub(super) out: *mut f32,
     /// Floats from one row of the result to the next.
@@ -124,7 +127,13 @@ macro_rules! product {
     ($(#[$meta:meta])* $name:ident, $a_parts:literal, $b_parts:literal, $($piece:expr),+) => {
         $(#[$meta])*
         unsafe fn $name(place: Place) {
-            let Place { a, b, blocks, panels, out, out_stride, add } = place;
+            let Place { a, b, blocks, several, panels, out, out_stride, add } = place;
+            let stride = out_stride * size_of::<f32>();
+            // From the end of a panel's blocks to the next panel, or back to the start.
+            let (a_next, b_next, out_next) = match several {
+                Role::A => (64, (blocks * 2048 * $b_parts).wrapping_neg(), 32 * stride),
+                Role::B => ((blocks * 2048 * $a_parts).wrapping_neg(), 64, 128),
+            };
             // SAFETY: the token of the caller's caller shows that the CPU has AMX; the tiles that
             // are loaded and stored are inside what the contract vouches for. All tiles that are
             // written are named, and released before the end.
@@ -145,7 +154,6 @@ macro_rules! product {
                     "tileloadd tmm2, [{lower} + {stride}]",
                     "tileloadd tmm3, [{lower} + {stride} + 64]",
                     "4:",
-                    "mov {a}, {a_start}",
                     "mov {k}, {blocks}",
                     "5:",
                     $($piece,)+
@@ -157,19 +165,22 @@ macro_rules! product {
                     "tilestored [{out} + {stride} + 64], tmm1",
                     "tilestored [{lower} + {stride}], tmm2",
                     "tilestored [{lower} + {stride} + 64], tmm3",
-                    "add {b}, 64",
-                    "add {out}, 128",
-                    "add {lower}, 128",
+                    "add {a}, {a_next}",
+                    "add {b}, {b_next}",
+                    "add {out}, {out_next}",
+                    "add {lower}, {out_next}",
                     "dec {panels}",
                     "jnz 2b",
                     "tilerelease",
                     k = inout(reg) &raw const CONFIG => _,
-                    a = out(reg) _,
-                    a_start = in(reg) a,
+                    a = inout(reg) a => _,
+                    a_next = in(reg) a_next,
                     b = inout(reg) b => _,
+                    b_next = in(reg) b_next,
                     out = inout(reg) out => _,
                     lower = inout(reg) out.wrapping_add(16 * out_stride) => _,
-                    stride = in(reg) out_stride * size_of::<f32>(),
+                    out_next = in(reg) out_next,
+                    stride = in(reg) stride,
                     line = in(reg) 64_usize,
                     blocks = in(reg) blocks,
                     panels = inout(reg) panels => _,
@@ -216,11 +227,11 @@ product! {
     load_a!(0), load_b!(0), multiply!()
 }
 
-/// `out = A·B` or `out += A·B` for a panel of A, 32 rows, and panels of B, 32 columns each, in so
-/// many parts each.
+/// `out = A·B` or `out += A·B` for panels of A, 32 rows each, and of B, 32 columns each, in so many
+/// parts.
 ///
 /// # Safety
-/// The panels are readable for `blocks` times 32 steps, and 32 rows of `32 · panels` floats of the
+/// The panels are readable for `blocks` times 32 steps, and so many rows of so many floats of the
 /// result are valid for reading and writing, by nobody else meanwhile.
 pub(super) unsafe fn product(_: Amx, parts: (usize, usize), place: Place) {
     assert!(place.blocks > 0 && place.panels > 0, "an empty product");
@@ -236,135 +247,38 @@ pub(super) unsafe fn product(_: Amx, parts: (usize, usize), place: Place) {
     }
 }
 
-/// 64 lanes of part `$w` of W times the part of x in tile `$x`.
-macro_rules! multiply_few {
-    ($w:literal, $x:literal) => {
-        concat!(
-            multiply_few!(@ 0, $w, $x),
-            multiply_few!(@ 1, $w, $x),
-            multiply_few!(@ 2, $w, $x),
-            multiply_few!(@ 3, $w, $x),
-        )
-    };
-    (@ $tile:literal, $w:literal, $x:literal) => {
-        concat!(
-            "tileloadd tmm7, [{w} + {line} + 4096*",
-            $w,
-            " + 1024*",
-            $tile,
-            "]\n",
-            "tdpbf16ps tmm",
-            $tile,
-            ", tmm7, tmm",
-            $x,
-            "\n",
-        )
-    };
-}
+/// Floating-point operations of f32 in one of [`rounds`]: six products of bfloat16 make one.
+pub(crate) const OPERATIONS_OF_A_ROUND: f64 = (4 * 16 * 16 * 32 * 2) as f64 / 6.0;
 
-/// Defines a product of few lanes of x with so many parts of W.
-macro_rules! product_of_few {
-    ($name:ident, $parts:literal, $($piece:expr),+) => {
-        unsafe fn $name(w: *const f32, x: *const f32, blocks: usize, sums: *mut f32) {
-            // SAFETY: as in `product!`.
-            unsafe {
-                asm!(
-                    "ldtilecfg [{config}]",
-                    "tileloadd tmm0, [{sums} + {line}]",
-                    "tileloadd tmm1, [{sums} + {line} + 1024]",
-                    "tileloadd tmm2, [{sums} + {line} + 2048]",
-                    "tileloadd tmm3, [{sums} + {line} + 3072]",
-                    "2:",
-                    "tileloadd tmm4, [{x} + {line}]",
-                    "tileloadd tmm5, [{x} + {line} + 1024]",
-                    "tileloadd tmm6, [{x} + {line} + 2048]",
-                    $($piece,)+
-                    "add {x}, 1024*3",
-                    concat!("add {w}, 4096*", $parts),
-                    "dec {k}",
-                    "jnz 2b",
-                    "tilestored [{sums} + {line}], tmm0",
-                    "tilestored [{sums} + {line} + 1024], tmm1",
-                    "tilestored [{sums} + {line} + 2048], tmm2",
-                    "tilestored [{sums} + {line} + 3072], tmm3",
-                    "tilerelease",
-                    config = in(reg) &raw const CONFIG,
-                    w = inout(reg) w => _,
-                    x = inout(reg) x => _,
-                    k = inout(reg) blocks => _,
-                    sums = in(reg) sums,
-                    line = in(reg) 64_usize,
-                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                    options(nostack),
-                );
-            }
-        }
-    };
-}
-
-// The order of `three_by_three`, in which x is A and W is B.
-product_of_few! {
-    few_by_three, 3,
-    multiply_few!(0, 6), multiply_few!(0, 5), multiply_few!(1, 5),
-    multiply_few!(1, 4), multiply_few!(2, 4), multiply_few!(0, 4)
-}
-
-// The order of `three_by_one`.
-product_of_few! {
-    few_by_one, 1,
-    multiply_few!(0, 6), multiply_few!(0, 5), multiply_few!(0, 4)
-}
-
-/// Adds W·xᵀ to `sums` (64, 16) for a panel of 64 lanes of W, in so many parts, and one of 16 lanes of
-/// x in three: to the bit what [`product`] gives for A = x and B = Wᵀ.
-///
-/// # Safety
-/// The panels are readable for `blocks` times 32 steps, and so many is not zero.
-pub(super) unsafe fn product_of_few(
-    _: Amx,
-    parts: usize,
-    w: *const f32,
-    x: *const f32,
-    blocks: usize,
-    sums: &mut [f32; 4 * TILE],
-) {
-    assert!(blocks > 0, "an empty product");
-    // SAFETY: the contract is the same.
-    unsafe {
-        match parts {
-            3 => few_by_three(w, x, blocks, sums.as_mut_ptr()),
-            1 => few_by_one(w, x, blocks, sums.as_mut_ptr()),
-            _ => unreachable!("{parts} parts"),
-        }
-    }
-}
-
-/// Products of f32 that tiles could do at most, out of registers: so many rounds of four
-/// `tdpbf16ps`, of which a product of f32 takes six. Returns the floating-point operations.
-pub(crate) fn rounds(rounds: usize) -> Option<usize> {
-    Amx::detect()?;
-    if rounds == 0 {
-        return Some(0);
-    }
-    // SAFETY: the CPU has the instructions, by the token; nothing but tiles is touched, all of them
-    // are zeroed first, and released at the end.
+/// So many rounds, at least one, of four products of tiles out of registers, of numbers that look like
+/// any: with zeros a processor may run at a higher clock.
+pub(crate) fn rounds(_: Amx, rounds: usize) {
+    assert!(rounds > 0, "no rounds");
+    // ±[1, 2), two to a float.
+    let pair = |i: u32| i.wrapping_mul(0x9e37_79b9) & 0x807f_807f | 0x3f80_3f80;
+    let numbers: [u32; TILE] = std::array::from_fn(|i| pair(i as u32 * 0x85eb + 1));
+    // SAFETY: the token shows that the CPU has the instructions. The tiles that are loaded are `numbers`; all are
+    // set first, and released at the end.
     unsafe {
         asm!(
             "ldtilecfg [{config}]",
             "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-            "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
+            "tileloadd tmm4, [{numbers} + {line}]",
+            "tileloadd tmm5, [{numbers} + {line}]",
+            "tileloadd tmm6, [{numbers} + {line}]",
+            "tileloadd tmm7, [{numbers} + {line}]",
             "2:",
             multiply!(),
             "dec {k}",
             "jnz 2b",
             "tilerelease",
             config = in(reg) &raw const CONFIG,
+            numbers = in(reg) numbers.as_ptr(),
+            line = in(reg) 64_usize,
             k = inout(reg) rounds => _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
         );
     }
-    Some(rounds * 4 * 16 * 16 * 32 * 2 / 6)
 }
