@@ -246,10 +246,11 @@ fn rounded(s: Avx512, x: V) -> V {
     s.from_bits(s.and_i(half_up, s.splat_i(0xffff_0000)))
 }
 
-/// The upper halves of both, next to each other. What `v` has below is zero.
+/// The upper halves of both, next to each other. What they have below is zero, but for denormal numbers.
 #[inline(always)]
 fn store_part(s: Avx512, part: usize, u: V, v: V, row: &mut [f32]) {
-    let both = s.or_i(s.shift_right::<16>(s.bits(u)), s.bits(v));
+    let upper = s.and_i(s.bits(v), s.splat_i(0xffff_0000));
+    let both = s.or_i(s.shift_right::<16>(s.bits(u)), upper);
     let at = Span { start: part * TILES * TILE, count: LANES };
     s.write(row, at, s.from_bits(both));
 }
