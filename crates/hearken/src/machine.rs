@@ -47,9 +47,8 @@ impl Peak {
     pub(crate) fn measure(threads: usize) -> Self {
         threads::with_threads(threads, || {
             let fma_gflops = peak::fma_gflops();
-            let tiles = isa::current() == isa::Isa::Amx;
             Self {
-                gflops: if tiles { peak::product_gflops() } else { fma_gflops },
+                gflops: peak::tile_gflops().unwrap_or(fma_gflops),
                 fma_gflops,
                 read_gb_per_second: peak::read_gb_per_second(),
             }
@@ -134,7 +133,8 @@ fn features() -> Vec<&'static str> {
         "avx512vnni",
         "avx512bf16"
     );
-    all.into_iter().filter_map(|(name, present)| present.then_some(name)).collect()
+    let amx = [("amx", isa::Isa::Amx.available())];
+    all.into_iter().chain(amx).filter_map(|(name, present)| present.then_some(name)).collect()
 }
 
 #[cfg(not(target_arch = "x86_64"))]

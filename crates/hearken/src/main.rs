@@ -31,7 +31,8 @@ struct Arguments {
 
 const HELP: &str = "\
 Environment:
-  HEARKEN_SIMD=portable|avx2|avx512  run the kernels on this instruction set
+  HEARKEN_SIMD=portable|avx2|avx512|amx
+                                     run the kernels on this instruction set
   HEARKEN_THREADS=n                  work on n threads instead of one per core
   NO_COLOR=1                         no colours
 

@@ -58,8 +58,11 @@ impl Isa {
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl");
+            // Asked for last, and not where something else is wanted: what is permitted to a process
+            // makes its signal stacks larger.
+            let amx = || matches!(wanted().as_deref(), None | Some("amx")) && amx_is_permitted();
             match (avx2, avx512) {
-                (true, true) if amx_is_permitted() => Isa::Amx,
+                (true, true) if amx() => Isa::Amx,
                 (true, true) => Isa::Avx512,
                 (true, false) => Isa::Avx2,
                 (false, _) => Isa::Portable,
@@ -113,25 +116,27 @@ fn amx_is_permitted() -> bool {
 /// Reads a value of `HEARKEN_SIMD`.
 pub fn parse(text: &str) -> Result<Isa, String> {
     let isa = Isa::ALL.into_iter().find(|isa| isa.name() == text).ok_or_else(|| {
-        format!("HEARKEN_SIMD is '{text}', expected portable, avx2, avx512 or amx\nhint: unset it to use the widest set of this CPU")
+        format!("HEARKEN_SIMD is '{text}', expected portable, avx2, avx512 or amx\nhint: unset it to use what this CPU has")
     })?;
     if isa.available() {
         Ok(isa)
     } else {
         Err(format!(
-            "HEARKEN_SIMD is '{text}', which this CPU does not have\nhint: unset it to use the widest set of this CPU"
+            "HEARKEN_SIMD is '{text}', which this CPU or its system does not have\nhint: unset it to use what there is"
         ))
     }
+}
+
+/// The value of `HEARKEN_SIMD`, if there is one.
+fn wanted() -> Option<String> {
+    std::env::var("HEARKEN_SIMD").ok().filter(|text| !text.is_empty())
 }
 
 /// What `HEARKEN_SIMD` asks for. A binary reports a bad value with [`parse`] before it starts; a
 /// library user who skipped that gets what the CPU has rather than a panic in the middle of a kernel.
 fn asked_for() -> Option<Isa> {
     static ASKED: OnceLock<Option<Isa>> = OnceLock::new();
-    *ASKED.get_or_init(|| match std::env::var("HEARKEN_SIMD") {
-        Ok(text) if !text.is_empty() => parse(&text).ok(),
-        _ => None,
-    })
+    *ASKED.get_or_init(|| parse(&wanted()?).ok())
 }
 
 /// The widest vectors, unless another set is asked for.
@@ -166,7 +171,17 @@ impl Drop for Restore {
 /// Panics if this CPU does not have `isa`.
 pub fn with_isa<R>(isa: Isa, f: impl FnOnce() -> R) -> R {
     assert!(isa.available(), "this CPU does not have {}", isa.name());
-    let _restore = Restore(FORCED.replace(Some(isa)));
+    with_forced(Some(isa), f)
+}
+
+/// What [`with_isa`] forces on this thread, for [`with_forced`] on another.
+pub(crate) fn forced() -> Option<Isa> {
+    FORCED.get()
+}
+
+/// Runs `f` as if in a call of [`with_isa`], or in none.
+pub(crate) fn with_forced<R>(isa: Option<Isa>, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(FORCED.replace(isa));
     f()
 }
 
@@ -178,5 +193,33 @@ pub fn for_batches<R>(f: impl FnOnce() -> R) -> R {
         with_isa(Isa::Amx, f)
     } else {
         f()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::{for_each, side_by_side, with_threads};
+
+    #[test]
+    fn a_set_that_is_forced_is_the_one_for_batches() {
+        for isa in Isa::all_available() {
+            assert_eq!(with_isa(isa, || for_batches(current)), isa);
+        }
+    }
+
+    #[test]
+    fn the_set_for_batches_does_not_depend_on_threads() {
+        let one = for_batches(current);
+        assert!(one >= current());
+        for threads in [1, 2, 4] {
+            with_threads(threads, || {
+                // In the parallel work that is started there, and where parallel work starts it.
+                for_batches(|| for_each(9, |_| assert_eq!(current(), one)));
+                for_batches(|| side_by_side(3, |_| for_each(9, |_| assert_eq!(current(), one))));
+                for_each(9, |_| assert_eq!(for_batches(current), one));
+            });
+        }
+        assert!(current() <= one);
     }
 }

@@ -32,7 +32,7 @@ pub fn product_gflops() -> f64 {
 
 /// Products of f32 on AMX tiles out of registers, if they are the set of the moment.
 #[cfg(target_arch = "x86_64")]
-fn tile_gflops() -> Option<f64> {
+pub fn tile_gflops() -> Option<f64> {
     use crate::gemm::amx::tiles::{Amx, OPERATIONS_OF_A_ROUND, rounds};
     use crate::isa::{self, Isa};
     /// About 3 ms at 64 cycles a round.
@@ -44,8 +44,9 @@ fn tile_gflops() -> Option<f64> {
     Some((threads * ROUNDS) as f64 * OPERATIONS_OF_A_ROUND / seconds / 1e9)
 }
 
+/// None: there are no AMX tiles here.
 #[cfg(not(target_arch = "x86_64"))]
-fn tile_gflops() -> Option<f64> {
+pub fn tile_gflops() -> Option<f64> {
     None
 }
 

@@ -49,7 +49,7 @@ const CHUNK_ROWS: usize = 512;
 /// Columns from which on chunks of rows are worth it.
 const CHUNKS_FROM_COLUMNS: usize = 384;
 /// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
-const SHARED: usize = 1 << 20;
+pub(super) const SHARED: usize = 1 << 20;
 /// Most lanes of the shared operand that are packed at a time: so many with a block of K.
 const SHARED_LANES: usize = SHARED / DEPTH;
 /// Most floats in the rows of a block of K, for an operand that is read in place across them.
@@ -71,7 +71,12 @@ const MOST_PACKERS: usize = 8;
 /// Steps of depth per block: K cut evenly into as few blocks as [`DEPTH`] allows, in multiples of
 /// a cache line.
 pub(super) fn depth_block(k: usize) -> usize {
-    k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(16)
+    even_blocks(k, DEPTH, 16)
+}
+
+/// K cut evenly into as few blocks as `most` steps allow, in multiples of `unit`.
+pub(super) fn even_blocks(k: usize, most: usize, unit: usize) -> usize {
+    k.div_ceil(k.div_ceil(most).max(1)).next_multiple_of(unit)
 }
 
 /// Is an operand near enough for tiles to read it in place, `stride` floats from one step of depth
@@ -82,9 +87,12 @@ fn is_near(stride: usize, k: usize, lanes_of_the_other: usize) -> bool {
     stride == 1 || stride <= tile_shape().near && small()
 }
 
+/// What a matrix is to a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operand {
+pub(super) enum Operand {
+    /// Its lanes are rows of the result.
     A,
+    /// Its lanes are columns of the result.
     B,
 }
 

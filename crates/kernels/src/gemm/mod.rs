@@ -11,11 +11,12 @@
 //! | `fetches`   | what tiles fetch while they are computed                                    |
 //! | `blocked`   | cuts M, N and K for the caches and the threads                              |
 //! | `few`       | one to three rows times a weight matrix: generation                         |
-//! | `amx`       | all of the above on AMX tiles                                               |
+//! | `amx`       | products of many rows on AMX tiles, instead of all of the above but `epilogue` |
 //! | `epilogue`  | bias, activation, factor and residual on rows just finished                         |
 //!
 //! An element is summed in an order that depends on K alone: blocks of at most 768 steps,
-//! each a chain of multiply-adds, added up one after the other. |error| ≤ (K + 2)·ε·Σ|a||b|.
+//! each a chain of multiply-adds, added up one after the other; `amx` has an order of its own.
+//! |error| ≤ (K + 2)·ε·Σ|a||b|.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
@@ -114,7 +115,7 @@ impl<'a> Matrix<'a> {
 ///
 /// Each element is summed in an order that depends on the inner dimension alone. So the bits of
 /// a row depend on that row of A and on B: not on the number of threads, nor on the other rows or
-/// how many there are.
+/// how many there are (but for [AMX](crate::isa::Isa::Amx), which is for many).
 pub fn gemm(
     a: Matrix<'_>,
     b: Matrix<'_>,

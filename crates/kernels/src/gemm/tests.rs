@@ -3,7 +3,7 @@
 use super::{Data, Epilogue, Matrix, gemm, gemm_batched};
 use crate::Write;
 use crate::activation::{self, Activation};
-use crate::isa::{Isa, with_isa};
+use crate::isa::{self, Isa, with_isa};
 use crate::threads::with_threads;
 use half::{bf16, f16};
 
@@ -205,12 +205,34 @@ fn bits_do_not_depend_on_threads() {
     ];
     for size in wide.into_iter().chain(others) {
         each_layout(size, 0, |a, b, layout| {
-            let one = with_threads(1, || product(a, b));
-            for threads in 2..=4 {
-                assert!(one == with_threads(threads, || product(a, b)), "{layout}, {threads}");
+            for isa in [isa::current(), Isa::Amx].into_iter().filter(|isa| isa.available()) {
+                let of = |threads| with_isa(isa, || with_threads(threads, || product(a, b)));
+                let one = of(1);
+                for threads in 2..=4 {
+                    assert!(one == of(threads), "{isa:?} {layout}, {threads}");
+                }
             }
         });
     }
+}
+
+/// Both operands have more lanes than are packed at a time on tiles.
+#[test]
+fn bits_do_not_depend_on_ranges_of_the_shared_operand() {
+    if !Isa::Amx.available() {
+        println!("skipped: no AMX here");
+        return;
+    }
+    let (m, n, k) = (1400, 1410, 512);
+    let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+    let (a, b) = (Matrix::new(&a, m, k), Matrix::new(&b, k, n));
+    with_isa(Isa::Amx, || {
+        let all = product(a, b);
+        for first in [0, 600, m - 64] {
+            let some = product(rows_of(a, first, 64), b);
+            assert!(some == all[first * n..(first + 64) * n], "rows from {first}");
+        }
+    });
 }
 
 /// As A·Bᵀ these have a B that each thread packs for itself, unless there are more than eight; the
@@ -398,6 +420,12 @@ fn check_epilogue(a: Matrix<'_>, b: Matrix<'_>) {
 
 #[test]
 fn epilogue_goes_through_an_activation_and_back() {
+    for isa in Isa::all_available() {
+        with_isa(isa, check_activations);
+    }
+}
+
+fn check_activations() {
     let small = [(1, 70, 40), (30, 70, 900), (70, 33, 16), (3, 600, 20), (5, 9, 0)];
     // Several groups of columns and blocks of depth, and three rows over several blocks.
     for (m, n, k) in
@@ -469,6 +497,51 @@ fn infinities_and_nan_reach_exactly_the_elements_they_belong_to() {
                     let x = out[i * n + j];
                     assert_eq!(x.is_nan(), i == 3, "({i}, {j})");
                     assert_eq!(x.is_finite(), i != 3 && j != 34, "({i}, {j})");
+                }
+            }
+        }
+    }
+}
+
+/// In every layout and storage type, where results are added to, on any number of threads.
+#[test]
+fn what_is_not_finite_is_found_in_every_layout() {
+    let (m, n, k) = (100, 90, 70);
+    for at in [0, 33 * k + 5, 89 * k + 69] {
+        let (mut x, y) = (numbers(m * k, 1), numbers(m * k, 2));
+        x[at] = f32::INFINITY;
+        let bits = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x).to_bits()).collect::<Vec<_>>();
+        let (x16, y16) = (bits(&x), bits(&y));
+        for (x, y) in [
+            (Data::F32(&x), Data::F32(&y)),
+            (Data::Bf16(&x16), Data::F32(&y)),
+            (Data::F32(&x), Data::Bf16(&y16)),
+            (Data::Bf16(&x16), Data::Bf16(&y16)),
+        ] {
+            // As A and as B, in rows and in columns.
+            let pairs = [
+                (Matrix::of(x, m, k, k), Matrix::of(y, k, n, n)),
+                (Matrix::of(x, k, m, m).transposed(), Matrix::of(y, n, k, k).transposed()),
+                (Matrix::of(y, m, k, k), Matrix::of(x, k, n, n)),
+                (Matrix::of(y, m, k, k), Matrix::of(x, n, k, k).transposed()),
+            ];
+            for (a, b) in pairs {
+                let of = |isa, threads| {
+                    let mut out = numbers(m * n, 3);
+                    let add = || gemm(a, b, &mut out, n, Write::Add, Epilogue::default());
+                    with_isa(isa, || with_threads(threads, add));
+                    out
+                };
+                let want = of(Isa::Portable, 1);
+                assert!(want.iter().any(|x| x.is_infinite()));
+                for isa in Isa::all_available() {
+                    let one = of(isa, 1);
+                    for (got, want) in one.iter().zip(&want) {
+                        // 70 products of at most 1, and what is there.
+                        let close = (got - want).abs() <= 1e-5;
+                        assert!(got == want || close && want.is_finite(), "{isa:?}: {got}, {want}");
+                    }
+                    assert!(one == of(isa, 3), "{isa:?}");
                 }
             }
         }

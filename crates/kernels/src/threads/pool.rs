@@ -54,7 +54,7 @@ struct Region {
     task: *const Task<'static>,
     tasks: usize,
     shares: usize,
-    isa: isa::Isa,
+    isa: Option<isa::Isa>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -146,7 +146,7 @@ impl Board {
             task: unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) },
             tasks,
             shares: threads.min(MOST_SHARES),
-            isa: isa::current(),
+            isa: isa::forced(),
             panic: Mutex::new(None),
         };
         self.pool.store(pool, Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl Board {
         // SAFETY: `run` keeps the closure alive until every thread has left the region.
         let task = unsafe { &*region.task };
         let result = catch_unwind(AssertUnwindSafe(|| {
-            isa::with_isa(region.isa, || {
+            isa::with_forced(region.isa, || {
                 for share in (0..region.shares).map(|n| (first_share + n) % region.shares) {
                     let cut = |share: usize| share * region.tasks / region.shares;
                     loop {

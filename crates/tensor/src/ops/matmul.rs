@@ -169,6 +169,9 @@ pub fn cases() -> Vec<Case> {
         plain("batch", &[2, 3, 4, 7], &[2, 3, 7, 5]),
         plain("shared", &[2, 5, 33], &[33, 17]),
         plain("many", &[20, 9, 17], &[20, 17, 7]),
+        // Enough rows for products on tiles.
+        plain("rows", &[50, 17], &[17, 34]),
+        transposed("rows_transposed", &[2, 30, 33], &[49, 33]),
         transposed("one_transposed", &[3, 5], &[4, 5]),
         transposed("batch_transposed", &[2, 2, 4, 33], &[2, 2, 5, 33]),
         transposed("shared_transposed", &[2, 35, 9], &[7, 9]),

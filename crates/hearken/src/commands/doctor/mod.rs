@@ -53,7 +53,8 @@ Keys of --json:
   seconds   how long it took
   version   of hearken
   machine   cpu, cores, features, simd, threads
-  peak      one_thread and all_threads, each with gflops and read_gb_per_second
+  peak      one_thread and all_threads, each with gflops (of products: by AMX, if it is
+            used), fma_gflops and read_gb_per_second
   ops       per operation: op, ok, seconds, forward and backward (error, bound and
             case of the worst), accumulates, same_bits, and
             cases: case, ok, forward, forward_bound, backward ([{input, error}]),

@@ -21,36 +21,35 @@
 //!
 //! **Order of summation.** An element starts from zero, or from what is added to, and has products of
 //! 32 steps added to it, six times for each 32, in the order of K. Wherever K is cut, a sum goes to
-//! memory and comes back as it was. So its bits depend on its row of A, its column of B and K, and on
-//! nothing else, as with [the other sets](super::blocked), among products that are computed here: those
-//! with at least [`LEAST_ROWS`], since one row would wait for all of B to be split.
+//! memory and comes back as it was. So its bits depend on its row of A, its column of B and K, as with
+//! [the other sets](super::blocked), among products that are computed here: those with at least
+//! [`LEAST_ROWS`], since one row would wait for all of B to be split.
 //!
-//! **What is not finite** is computed by [`plain`] multiply-adds, together with its panels.
+//! **What is not finite** is computed by [`plain`] multiply-adds, and with it the panels of 32 rows or
+//! columns that it is in: beside it, bits depend on neighbours, but never on threads.
 
 mod plain;
 mod split;
 pub(crate) mod tiles;
 
 use super::Matrix;
-use super::blocked::{Job, Strips, WORTH_SHARING, for_each};
+use super::blocked::{Job, Operand, SHARED, Strips, WORTH_SHARING, even_blocks, for_each};
 use crate::isa::{self, Isa};
 use crate::threads::{self, SharedMut};
 use crate::{Write, scratch};
-use split::{PANEL, Role, STEPS, is_finite, parts};
+use split::{PANEL, STEPS, is_finite, parts};
 use std::ops::Range;
 use tiles::{Amx, Place};
 
 /// Most steps in a block of K: a panel is then 96 KiB.
 const DEPTH: usize = 512;
-/// Most floats of the shared operand that are packed at a time: 4 MiB of the last-level cache.
-const SHARED: usize = 1 << 20;
 /// Most floats of B in a group, 768 KiB: with a strip and what they leave, inside of the 2 MiB of
 /// second-level cache that processors with AMX have.
 const GROUP: usize = 192 << 10;
 /// Most lanes in a strip: 384 KiB.
 const STRIP: usize = 128;
 /// Least rows: with fewer, splitting B takes longer than multiplying it by vectors.
-pub(super) const LEAST_ROWS: usize = 48;
+const LEAST_ROWS: usize = 48;
 /// Least columns and steps: less leaves most of a tile empty.
 const LEAST: usize = 16;
 
@@ -65,7 +64,7 @@ pub(super) fn suits(job: &Job<'_>) -> Option<Amx> {
 pub(super) fn run(amx: Amx, job: &Job<'_>) {
     let ((m, k), n) = (job.a.shape(), job.b.rows);
     let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
-    let (shared, other) = if m >= n { (Role::B, Role::A) } else { (Role::A, Role::B) };
+    let (shared, other) = if m >= n { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
     let (x, y) = (job.operand(shared), job.operand(other));
     let depth = depth_block(k);
     let panels = x.rows.div_ceil(PANEL);
@@ -87,7 +86,7 @@ pub(super) fn run(amx: Amx, job: &Job<'_>) {
 
 /// Steps of depth per block: K cut evenly into as few blocks as [`DEPTH`] allows.
 fn depth_block(k: usize) -> usize {
-    k.div_ceil(k.div_ceil(DEPTH).max(1)).next_multiple_of(STEPS)
+    even_blocks(k, DEPTH, STEPS)
 }
 
 /// Floats of a panel.
@@ -96,10 +95,10 @@ fn panel_len(x: &Matrix<'_>, steps: usize) -> usize {
 }
 
 impl Job<'_> {
-    fn operand(&self, role: Role) -> &Matrix<'_> {
+    fn operand(&self, role: Operand) -> &Matrix<'_> {
         match role {
-            Role::A => &self.a,
-            Role::B => &self.b,
+            Operand::A => &self.a,
+            Operand::B => &self.b,
         }
     }
 }
@@ -128,7 +127,7 @@ impl Packed<'_> {
 /// Packs a block of K of the shared operand.
 fn pack_shared(
     amx: Amx,
-    role: Role,
+    role: Operand,
     x: &Matrix<'_>,
     lanes: &Range<usize>,
     steps: &Range<usize>,
@@ -156,7 +155,7 @@ fn run_strip(
     amx: Amx,
     job: &Job<'_>,
     shared: &Packed<'_>,
-    role: Role,
+    role: Operand,
     strip: Range<usize>,
     steps: &Range<usize>,
 ) {
@@ -170,8 +169,8 @@ fn run_strip(
             split::pack(amx, role, x, lanes.clone(), steps.clone(), buffer);
             let local = Packed { x, lanes, data: buffer };
             match role {
-                Role::A => multiply(amx, job, &local, shared, steps),
-                Role::B => multiply(amx, job, shared, &local, steps),
+                Operand::A => multiply(amx, job, &local, shared, steps),
+                Operand::B => multiply(amx, job, shared, &local, steps),
             }
         }
     });
@@ -231,7 +230,7 @@ impl Block<'_> {
         for (rows, a) in groups(rows, PANEL).zip(a.chunks_exact(a_len)) {
             for (columns, b) in groups(columns, PANEL).zip(b.chunks_exact(b_len)) {
                 if number >= whole {
-                    self.part_of_a_panel(&rows, a, &columns, b);
+                    self.any_panels(&rows, a, &columns, b);
                 }
                 number += 1;
             }
@@ -242,8 +241,8 @@ impl Block<'_> {
         }
     }
 
-    /// Less than a panel of rows or columns, or something that is not finite.
-    fn part_of_a_panel(&self, rows: &Range<usize>, a: &[f32], columns: &Range<usize>, b: &[f32]) {
+    /// A panel of rows times one of columns, of which some may be missing, and not all need be finite.
+    fn any_panels(&self, rows: &Range<usize>, a: &[f32], columns: &Range<usize>, b: &[f32]) {
         let job = self.job;
         if !is_finite(a) || !is_finite(b) {
             // SAFETY: these rows and columns are this task's alone.
@@ -284,7 +283,7 @@ impl Block<'_> {
             a: a.as_ptr(),
             b: b.as_ptr(),
             blocks: steps.div_ceil(STEPS),
-            several: if rows > 1 { Role::A } else { Role::B },
+            several: if rows > 1 { Operand::A } else { Operand::B },
             panels: rows * columns,
             out,
             out_stride,

@@ -7,11 +7,11 @@
 //! high = x rounded,  middle = (x − high) rounded,  low = x − high − middle
 //! ```
 //!
-//! with |middle| ≤ 2⁻⁸|x| and |low| ≤ 2⁻¹⁶|x|, both differences exact: what rounding to the nearest
+//! with |middle| ≤ 2⁻⁸|x| and |low| ≤ 2⁻¹⁷|x|, both differences exact: what rounding to the nearest
 //! leaves has 16 bits, and then at most eight. (Ties away from zero: an addition and a mask.) So
 //! x·y is exactly the sum of nine products of parts, and the three smallest are together at most
-//! 2⁻²³|x·y|, in the mean far less, as no sign is preferred: no more than rounding does in a chain of
-//! multiply-adds.
+//! (2⁻²⁴ + 2⁻³⁴)|x·y|, in the mean far less, as no sign is preferred: no more than rounding one product
+//! to f32 takes away.
 //!
 //! **Layout.** An operand is X (lanes × depth), the lanes being the rows of A or the columns of B.
 //! For 32 steps of depth, from p on, a tile of A has a lane in each row, one of B in each column, and
@@ -24,14 +24,17 @@
 //!
 //! Any pairs would do as long as A and B have the same; these are a shift and an or.
 //!
-//! Tiles take a number below 1.2·10⁻³⁸ for zero, be it a part or a product of parts, which is no more
-//! than that off.
+//! **The smallest and the largest.** Tiles take what is below 1.2·10⁻³⁸ for zero, be it a part, a product
+//! of parts or a sum. So a product is off by up to a few times that, and by as much times the other
+//! number where a part is lost: an x below 10⁻³³ keeps its 16 highest bits, one below 10⁻³⁶ eight. Near
+//! the largest number a product may be infinite that was not quite, and one that is beyond it NaN.
 //!
-//! **What is not finite** has no parts. A panel ends with a line of sums of products of low parts, two
-//! by two, which are not finite if a number was not, or was larger than 10²⁴: then
-//! [plain sums](super::plain) are to be taken instead.
+//! **What is not finite** has no parts, nor has what rounds to infinity. Then its low part is NaN, and so
+//! is the sum of low parts in the line at the end of its panel: [plain sums](super::plain) are to be
+//! taken instead.
 
 use super::tiles::Amx;
+use crate::gemm::blocked::Operand;
 use crate::gemm::micro::prefetch_second_level;
 use crate::gemm::pack::{self, Brain, Half, Single, Source, Stored};
 use crate::gemm::{Data, Matrix};
@@ -52,15 +55,6 @@ const TILES: usize = 2;
 /// Lanes of a panel.
 pub(super) const PANEL: usize = TILES * LANES;
 
-/// What an operand is to a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Its lanes are rows of the result.
-    A,
-    /// Its lanes are columns of the result.
-    B,
-}
-
 /// Parts of a number. (Half precision has two, but is rare: the third is zero.)
 pub(super) fn parts(data: Data<'_>) -> usize {
     match data {
@@ -76,13 +70,13 @@ pub(super) fn panel_len(parts: usize, steps: usize) -> usize {
 
 /// Is all finite that a panel was packed from?
 pub(super) fn is_finite(panel: &[f32]) -> bool {
-    panel[panel.len() - LINE..].iter().all(|x| x.is_finite())
+    !panel[panel.len() - LINE..].iter().any(|x| x.is_nan())
 }
 
 /// Packs rows `lanes` and columns `depth` of X into panels, zeros past the end.
 pub(super) fn pack(
     amx: Amx,
-    role: Role,
+    role: Operand,
     x: &Matrix<'_>,
     lanes: Range<usize>,
     depth: Range<usize>,
@@ -97,7 +91,7 @@ pub(super) fn pack(
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-fn pack_of_any(s: Avx512, role: Role, x: &Source, data: Data<'_>, out: &mut [f32]) {
+fn pack_of_any(s: Avx512, role: Operand, x: &Source, data: Data<'_>, out: &mut [f32]) {
     match data {
         Data::F32(d) => pack_of::<_, _, 3>(s, role, x, d, &Single, out),
         Data::F16(d) => pack_of::<_, _, 3>(s, role, x, d, &Half, out),
@@ -109,7 +103,7 @@ fn pack_of_any(s: Avx512, role: Role, x: &Source, data: Data<'_>, out: &mut [f32
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn pack_of<E: Copy, L: Stored<E>, const PARTS: usize>(
     s: Avx512,
-    role: Role,
+    role: Operand,
     x: &Source,
     data: &[E],
     how: &L,
@@ -121,7 +115,7 @@ fn pack_of<E: Copy, L: Stored<E>, const PARTS: usize>(
         line[panel - LINE..].fill(0.0);
     }
     let rows_are_lanes = x.step_stride == 1;
-    let direct = rows_are_lanes == (role == Role::A);
+    let direct = rows_are_lanes == (role == Operand::A);
     // From one row in memory to the next, and from the first 16 steps of a tile to the others.
     let (stride, further) = match rows_are_lanes {
         true => (x.lane_stride, LANES),
@@ -180,7 +174,7 @@ fn pack_of<E: Copy, L: Stored<E>, const PARTS: usize>(
 #[inline(always)]
 fn load<E: Copy, L: Stored<E>>(
     s: Avx512,
-    role: Role,
+    role: Operand,
     x: &Source,
     data: &[E],
     how: &L,
@@ -201,7 +195,7 @@ fn load<E: Copy, L: Stored<E>>(
     assert!((rows - 1) * stride + columns <= from.len(), "the block is outside the data");
     // SAFETY: `rows` rows of `columns` numbers, `stride` apart, are inside by the assertion.
     unsafe {
-        if (x.step_stride == 1) != (role == Role::A) {
+        if (x.step_stride == 1) != (role == Operand::A) {
             return pack::load_block(s, how, (rows, columns), from.as_ptr(), stride);
         }
         for r in 0..16 {
@@ -221,12 +215,12 @@ fn load<E: Copy, L: Stored<E>>(
 type V = <Avx512 as Simd>::V;
 
 /// Stores the parts of two vectors in a row of a tile, and the same row of each part's, and returns
-/// `check` with what tells whether they are finite.
+/// `check` plus a sum that is NaN if one of them is not finite.
 #[inline(always)]
 fn store_parts<const PARTS: usize>(s: Avx512, u: V, v: V, row: &mut [f32], check: V) -> V {
     if PARTS == 1 {
         store_part(s, 0, u, v, row);
-        return s.mul_add(s.sub(u, u), s.sub(v, v), check);
+        return s.add(check, s.add(s.sub(u, u), s.sub(v, v)));
     }
     let (high_u, high_v) = (rounded(s, u), rounded(s, v));
     let (rest_u, rest_v) = (s.sub(u, high_u), s.sub(v, high_v));
@@ -235,7 +229,7 @@ fn store_parts<const PARTS: usize>(s: Avx512, u: V, v: V, row: &mut [f32], check
     store_part(s, 0, high_u, high_v, row);
     store_part(s, 1, middle_u, middle_v, row);
     store_part(s, 2, low_u, low_v, row);
-    s.mul_add(low_u, low_v, check)
+    s.add(check, s.add(low_u, low_v))
 }
 
 /// To bfloat16, ties away from zero. What is not finite, or is beyond its range, becomes something
@@ -300,7 +294,7 @@ mod tests {
                     false => Matrix::new(&data, lanes, steps),
                     true => Matrix::new(&data, steps, lanes).transposed(),
                 };
-                for role in [Role::A, Role::B] {
+                for role in [Operand::A, Operand::B] {
                     let len = panel_len(3, steps);
                     let mut out = vec![f32::NAN; lanes.div_ceil(PANEL) * len + 3];
                     pack(amx, role, &x, 0..lanes, 0..steps, &mut out);
@@ -309,7 +303,7 @@ mod tests {
                         for step in 0..steps.next_multiple_of(STEPS) {
                             let panel = &out[lane / PANEL * len..][..len];
                             let (l, i) = (lane % LANES, step % LANES);
-                            let place = if role == Role::A { (l, i) } else { (i, l) };
+                            let place = if role == Operand::A { (l, i) } else { (i, l) };
                             let second = step % STEPS >= LANES;
                             let [high, middle, low] = [0, 1, 2].map(|part| {
                                 at(panel, step / STEPS, part, lane % PANEL / LANES, place, second)
@@ -319,7 +313,7 @@ mod tests {
                             let what = format!("{lanes}×{steps} {role:?}: ({lane}, {step})");
                             assert_eq!(high + (middle + low), want, "{what}");
                             assert!(middle.abs() <= want.abs() / 256.0, "{what}: {middle}");
-                            assert!(low.abs() <= want.abs() / 65536.0, "{what}: {low}");
+                            assert!(low.abs() <= want.abs() / 131_072.0, "{what}: {low}");
                         }
                     }
                 }
@@ -342,7 +336,7 @@ mod tests {
                 let x = Matrix::new(&data, lanes, steps);
                 let len = panel_len(3, steps);
                 let mut out = vec![0.0; 2 * len];
-                pack(amx, Role::A, &x, 0..lanes, 0..steps, &mut out);
+                pack(amx, Operand::A, &x, 0..lanes, 0..steps, &mut out);
                 let finite: Vec<bool> = out.chunks(len).map(is_finite).collect();
                 assert_eq!(finite, [lane >= PANEL, lane < PANEL], "{bad} at ({lane}, {step})");
             }

@@ -23,7 +23,8 @@
 //! tiles of 32 steps next to each other, those of its high parts first; then the next 32 steps; and
 //! a [line](super::split::LINE) at its end.
 
-use super::split::{LINE, Role, TILE};
+use super::split::{LINE, TILE};
+use crate::gemm::blocked::Operand;
 use crate::isa::Isa;
 use crate::simd::Avx512;
 use std::arch::asm;
@@ -72,7 +73,7 @@ pub(super) struct Place {
     /// How often 32 steps; not zero.
     pub(super) blocks: usize,
     /// Of which operand there are several panels.
-    pub(super) several: Role,
+    pub(super) several: Operand,
     /// How many; not zero.
     pub(super) panels: usize,
     pub(super) out: *mut f32,
@@ -131,11 +132,11 @@ macro_rules! product {
             let stride = out_stride * size_of::<f32>();
             // From the end of a panel's blocks to the next panel, or back to the start.
             let (a_next, b_next, out_next) = match several {
-                Role::A => (64, (blocks * 2048 * $b_parts).wrapping_neg(), 32 * stride),
-                Role::B => ((blocks * 2048 * $a_parts).wrapping_neg(), 64, 128),
+                Operand::A => (64, (blocks * 2048 * $b_parts).wrapping_neg(), 32 * stride),
+                Operand::B => ((blocks * 2048 * $a_parts).wrapping_neg(), 64, 128),
             };
-            // SAFETY: the token of the caller's caller shows that the CPU has AMX; the tiles that
-            // are loaded and stored are inside what the contract vouches for. All tiles that are
+            // SAFETY: called by `product`, whose token shows that the CPU has AMX, and whose contract
+            // vouches for the panels and the result, all that is loaded and stored. All tiles that are
             // written are named, and released before the end.
             unsafe {
                 asm!(
@@ -231,8 +232,10 @@ product! {
 /// parts.
 ///
 /// # Safety
-/// The panels are readable for `blocks` times 32 steps, and so many rows of so many floats of the
-/// result are valid for reading and writing, by nobody else meanwhile.
+/// At the operand that has several panels, so many times
+/// [`panel_len`](super::split::panel_len)`(parts, 32 · blocks)` floats are readable, and one such panel
+/// at the other; 32 rows for each panel of A, of 32 floats for each of B, are valid at `out` for reading
+/// and writing, by nobody else meanwhile.
 pub(super) unsafe fn product(_: Amx, parts: (usize, usize), place: Place) {
     assert!(place.blocks > 0 && place.panels > 0, "an empty product");
     // SAFETY: the contract is the same.
