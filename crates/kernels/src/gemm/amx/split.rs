@@ -117,9 +117,10 @@ fn pack_of<E: Copy, L: Stored<E>, const PARTS: usize>(
     let rows_are_lanes = x.step_stride == 1;
     let direct = rows_are_lanes == (role == Operand::A);
     // From one row in memory to the next, and from the first 16 steps of a tile to the others.
-    let (stride, further) = match rows_are_lanes {
-        true => (x.lane_stride, LANES),
-        false => (x.step_stride, LANES * x.step_stride),
+    let (stride, further) = if rows_are_lanes {
+        (x.lane_stride, LANES)
+    } else {
+        (x.step_stride, LANES * x.step_stride)
     };
     // What is fetched meanwhile: in the order of the source, a panel or as many steps further.
     let ahead = if rows_are_lanes { PANEL * stride } else { STEPS * stride };
@@ -285,14 +286,18 @@ mod tests {
         };
         for (lanes, steps) in [(1, 1), (16, 32), (32, 64), (33, 33), (45, 70), (70, 17)] {
             for transposed in [false, true] {
-                let at_of = |i: usize| match transposed {
-                    false => number(i / steps, i % steps),
-                    true => number(i % lanes, i / lanes),
+                let at_of = |i: usize| {
+                    if transposed {
+                        number(i % lanes, i / lanes)
+                    } else {
+                        number(i / steps, i % steps)
+                    }
                 };
                 let data: Vec<f32> = (0..lanes * steps).map(at_of).collect();
-                let x = match transposed {
-                    false => Matrix::new(&data, lanes, steps),
-                    true => Matrix::new(&data, steps, lanes).transposed(),
+                let x = if transposed {
+                    Matrix::new(&data, steps, lanes).transposed()
+                } else {
+                    Matrix::new(&data, lanes, steps)
                 };
                 for role in [Operand::A, Operand::B] {
                     let len = panel_len(3, steps);
