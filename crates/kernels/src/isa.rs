@@ -185,7 +185,7 @@ pub(crate) fn with_forced<R>(isa: Option<Isa>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f`, which works on batches (training, evaluation), with kernels on the fastest set for many
+/// Runs `f`, which works on batches of one size, as training does, with kernels on the fastest set for many
 /// rows, on this thread and in the parallel work it starts; on the one that is forced, if one is. The
 /// bits of a row may then depend on how many rows there are.
 pub fn for_batches<R>(f: impl FnOnce() -> R) -> R {

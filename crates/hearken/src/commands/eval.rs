@@ -17,7 +17,6 @@ use hearken::data::batches::evaluation::Windows;
 use hearken::data::corpus::{Corpus, Ids, Source, Validation};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::data::{self, Stage};
-use hearken::kernels::isa;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -130,9 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
     let mut sum = 0.0;
     for (done, batch) in windows.enumerate() {
-        let losses = isa::for_batches(|| {
-            model.decoder.token_losses(&batch.inputs, &batch.targets, batch.rows)
-        });
+        let losses = model.decoder.token_losses(&batch.inputs, &batch.targets, batch.rows);
         sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
         let percent = 100 * (done + 1) / batches;
         progress.show(&format!("{percent} % of {targets} tokens"));
