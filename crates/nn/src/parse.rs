@@ -39,23 +39,33 @@ fn error_at(place: &str, guilty: Option<&[String]>, message: &str) -> ConfigErro
 }
 
 /// The key without which this message would not come. A `kind` decides what else is read, so that
-/// without it hardly any message comes: it must be the one that the message quotes.
+/// without it hardly any message comes: it must be the one that the message quotes. And without a key
+/// that must be there another message comes as soon as its table has been read: it is at fault only if
+/// no other is, and of several the one that is read last.
 fn guilty<T: DeserializeOwned>(table: &toml::Table, message: &str) -> Option<Vec<String>> {
     if message.starts_with("missing field") {
         return None; // no key that is there
     }
     let mut paths = Vec::new();
     leaves(table, &mut Vec::new(), &mut paths);
-    paths.into_iter().find(|path| {
+    let mut needed = None;
+    for path in paths {
         let mut without = table.clone();
-        let Some((last, tables)) = path.split_last() else { return false };
+        let Some((last, tables)) = path.split_last() else { continue };
         let inner =
             tables.iter().try_fold(&mut without, |table, name| table.get_mut(name)?.as_table_mut());
-        let Some(value) = inner.and_then(|inner| inner.remove(last)) else { return false };
+        let Some(value) = inner.and_then(|inner| inner.remove(last)) else { continue };
         let quoted = value.as_str().is_none_or(|value| message.contains(&format!("`{value}`")));
-        (last != "kind" || quoted)
-            && without.try_into::<T>().err().is_none_or(|error| error.message() != message)
-    })
+        if last == "kind" && !quoted {
+            continue;
+        }
+        match without.try_into::<T>() {
+            Err(error) if error.message() == message => {}
+            Err(error) if error.message().starts_with("missing field") => needed = Some(path),
+            _ => return Some(path),
+        }
+    }
+    needed
 }
 
 /// The paths of all values that are not tables.
@@ -207,6 +217,28 @@ mod tests {
             let text = GOOD.replace(right, wrong);
             let error = from_toml::<ModelConfig>(&text, "m.toml").unwrap_err();
             assert!(error.message.contains(told), "{error}");
+        }
+        // In a table that is read after another, whose keys must all be there.
+        #[derive(serde::Deserialize)]
+        #[expect(dead_code, reason = "only whether it can be read matters")]
+        struct File {
+            model: ModelConfig,
+            train: Train,
+        }
+        #[derive(serde::Deserialize)]
+        #[expect(dead_code, reason = "only whether it can be read matters")]
+        struct Train {
+            lr: f32,
+            #[serde(default)]
+            steps: usize,
+        }
+        for (train, told) in [
+            ("lr = 1\nsteps = \"x\"", "m.toml, line 9: train.steps: invalid type"),
+            ("lr = \"x\"", "m.toml, line 8: train.lr: invalid type"),
+        ] {
+            let text = format!("[model]\n{GOOD}[train]\n{train}");
+            let error = from_toml::<File>(&text, "m.toml").err().map(|error| error.message);
+            assert!(error.as_ref().is_some_and(|error| error.starts_with(told)), "{error:?}");
         }
         // Of two that are wrong in the same way none is without the other; the message stands alone.
         let error = from_toml::<ModelConfig>(&GOOD.replace('8', "\"x\""), "m.toml").unwrap_err();
