@@ -218,7 +218,13 @@ mod tests {
             let error = from_toml::<ModelConfig>(&text, "m.toml").unwrap_err();
             assert!(error.message.contains(told), "{error}");
         }
-        // In a table that is read after another, whose keys must all be there.
+        // Of two that are wrong in the same way none is without the other; the message stands alone.
+        let error = from_toml::<ModelConfig>(&GOOD.replace('8', "\"x\""), "m.toml").unwrap_err();
+        assert!(error.message.starts_with("m.toml"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_in_a_table_after_one_whose_keys_must_all_be_there() {
         #[derive(serde::Deserialize)]
         #[expect(dead_code, reason = "only whether it can be read matters")]
         struct File {
@@ -240,8 +246,5 @@ mod tests {
             let error = from_toml::<File>(&text, "m.toml").err().map(|error| error.message);
             assert!(error.as_ref().is_some_and(|error| error.starts_with(told)), "{error:?}");
         }
-        // Of two that are wrong in the same way none is without the other; the message stands alone.
-        let error = from_toml::<ModelConfig>(&GOOD.replace('8', "\"x\""), "m.toml").unwrap_err();
-        assert!(error.message.starts_with("m.toml"), "{error}");
     }
 }
