@@ -1,0 +1,31 @@
+//! What every crate needs: [`Error`], which says what went wrong and what to do about it, and
+//! [`settings`], which reads configurations with errors that name the key and the line.
+
+mod error;
+pub mod settings;
+
+pub use error::{Error, Kind, Result};
+
+/// The candidate nearest to `word`, if it is near enough to be a slip of the finger.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .min()
+        .filter(|(edits, candidate)| *edits <= 2 + candidate.len() / 3)
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        let names = ["heads", "width", "layers"];
+        assert_eq!(nearest("haeds", names), Some("heads"));
+        assert_eq!(nearest("wdth", names), Some("width"));
+        assert_eq!(nearest("vocabulary", names), None);
+        assert_eq!(nearest("x", []), None);
+    }
+}
