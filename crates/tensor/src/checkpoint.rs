@@ -54,13 +54,13 @@ impl<F: Fn(&[Var]) -> Var + Send + 'static> Backward for Recompute<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Param;
+    use crate::{Param, Role};
 
     #[test]
     fn gradients_equal_those_without_bit_for_bit() {
         let run = |with: bool| {
             let x = Var::leaf(Tensor::new([3], &[0.3, -1.2, 2.0]));
-            let p = Param::new("p", Tensor::new([3], &[0.7, 0.1, -0.4]));
+            let p = Param::new("p", Role::Hidden, Tensor::new([3], &[0.7, 0.1, -0.4]));
             let own = p.clone();
             let block = move |inputs: &[Var]| {
                 let y = &inputs[0] * &own.var();
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_parameter_learns_even_when_no_input_does() {
-        let p = Param::new("p", Tensor::new([2], &[1.0, 2.0]));
+        let p = Param::new("p", Role::Hidden, Tensor::new([2], &[1.0, 2.0]));
         let own = p.clone();
         let x = Var::constant(Tensor::new([2], &[3.0, 4.0]));
         checkpoint(&[&x], move |x| &x[0] * &own.var()).sum().backward();

@@ -70,6 +70,26 @@ impl HalfTensor {
         Self { shape: value.shape(), storage, bits: Arc::new(bits) }
     }
 
+    /// Zeros, to be [written](HalfTensor::write) piece by piece. `storage` must not be f32.
+    pub fn zeros(shape: impl Into<Shape>, storage: Storage) -> Self {
+        assert!(storage != Storage::F32, "a HalfTensor holds 16-bit numbers, not f32");
+        let shape = shape.into();
+        let mut bits = Pooled::take(shape.len());
+        bits.fill(0);
+        Self { shape, storage, bits: Arc::new(bits) }
+    }
+
+    /// Rounds `numbers` into the elements from `start` on, counted row by row. Panics if another
+    /// handle shares them.
+    pub fn write(&mut self, start: usize, numbers: &[f32]) {
+        let bits = Arc::get_mut(&mut self.bits).expect("nobody else holds what is being written");
+        let bits = &mut bits[start..start + numbers.len()];
+        match self.storage {
+            Storage::F16 => convert::f32_to_f16(numbers, bits),
+            _ => convert::f32_to_bf16(numbers, bits),
+        }
+    }
+
     /// The shape.
     pub fn shape(&self) -> Shape {
         self.shape
@@ -288,6 +308,15 @@ mod tests {
         let brain = with_storage(Storage::Bf16, || Saved::new(&x)).get();
         assert!((brain.data()[2] / 70_000.0 - 1.0).abs() <= 2.0_f32.powi(-8)); // 8 bits
         assert_eq!(Storage::current(), Storage::F32);
+    }
+
+    #[test]
+    fn pieces_make_up_the_whole() {
+        let x = Tensor::new([2, 2], &[1.0, -2.5, 1.0 / 3.0, 4.0]);
+        let mut pieces = HalfTensor::zeros([2, 2], Storage::F16);
+        pieces.write(3, &x.data()[3..]);
+        pieces.write(0, &x.data()[..3]);
+        assert_eq!(pieces.widen().data(), HalfTensor::new(&x, Storage::F16).widen().data());
     }
 
     #[test]

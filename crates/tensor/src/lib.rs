@@ -42,7 +42,7 @@ pub use graph::{Backward, Gradients, Var, no_grad};
 pub use half::{HalfTensor, Saved, Storage, Weight, with_storage};
 pub use hearken_kernels::Write;
 pub use hearken_kernels::activation::Activation;
-pub use param::Param;
+pub use param::{Param, Role};
 pub use rope_table::RopeTable;
 pub use shape::Shape;
 pub use side_by_side::side_by_side;

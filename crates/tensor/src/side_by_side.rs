@@ -73,14 +73,14 @@ impl Drop for Restore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Tensor, checkpoint, no_grad};
+    use crate::{Role, Tensor, checkpoint, no_grad};
     use hearken_kernels::threads::with_threads;
 
     /// Loss and gradients of Σᵢ (p·xᵢ)²·q in parts.
     fn run(threads: usize, parts: usize, with_checkpoint: bool) -> (Vec<f32>, Vec<Vec<f32>>) {
         let x = [0.3, -1.2, 2.0, 0.7, 1.1, -0.6];
-        let p = Param::new("p", Tensor::new([2], &[0.7, -0.4]));
-        let q = Param::new("q", Tensor::new([2], &[1.3, 0.1]));
+        let p = Param::new("p", Role::Hidden, Tensor::new([2], &[0.7, -0.4]));
+        let q = Param::new("q", Role::Hidden, Tensor::new([2], &[1.3, 0.1]));
         let all = [p.clone(), q.clone()];
         let losses = with_threads(threads, || {
             side_by_side(parts, &all, |part| {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn parts_see_the_surroundings_of_the_caller() {
-        let p = Param::new("p", Tensor::new([1], &[1.0]));
+        let p = Param::new("p", Role::Hidden, Tensor::new([1], &[1.0]));
         let seen = with_threads(2, || {
             no_grad(|| {
                 with_storage(Storage::Bf16, || {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_gradient_from_before_is_added_to() {
-        let p = Param::new("p", Tensor::new([1], &[1.0]));
+        let p = Param::new("p", Role::Hidden, Tensor::new([1], &[1.0]));
         p.set_gradient(Some(Tensor::scalar(5.0).reshape([1])));
         side_by_side(2, std::slice::from_ref(&p), |_| p.var().sum().backward());
         assert_eq!(p.gradient().unwrap().data(), &[7.0]);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_part_belong_to_it() {
-        let p = Param::new("p", Tensor::new([1], &[1.0]));
+        let p = Param::new("p", Role::Hidden, Tensor::new([1], &[1.0]));
         let all = std::slice::from_ref(&p);
         for threads in [1, 2, 3] {
             p.set_gradient(None);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_part_that_panics_leaves_nothing_behind_a_new_gradient() {
-        let p = Param::new("p", Tensor::new([1], &[1.0]));
+        let p = Param::new("p", Role::Hidden, Tensor::new([1], &[1.0]));
         let all = std::slice::from_ref(&p);
         let failed = std::panic::catch_unwind(|| {
             with_threads(1, || {

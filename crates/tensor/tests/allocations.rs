@@ -22,7 +22,7 @@ use hearken_tensor::ops::rms_norm::rms_norm;
 use hearken_tensor::ops::rope::rope;
 use hearken_tensor::rng::{Key, Rng};
 use hearken_tensor::rope_table::{RopeTable, Scaling};
-use hearken_tensor::{Param, Storage, Tensor, Var, checkpoint, pool, with_storage};
+use hearken_tensor::{Param, Role, Storage, Tensor, Var, checkpoint, pool, with_storage};
 use std::sync::Barrier;
 
 /// A page. Every activation and every matrix below is larger (the smallest, a (B·T, C) one, has 32
@@ -52,12 +52,12 @@ struct Model {
 impl Model {
     fn new() -> Self {
         let mut rng = Rng::new(1);
-        let mut normal = |shape: &[usize]| Param::new("", rng.normal(shape, 0.1));
+        let mut normal = |shape: &[usize]| Param::new("", Role::Hidden, rng.normal(shape, 0.1));
         let table = normal(&[V, C]);
         let block = |_| {
             let shapes = [&[3 * C, C][..], &[C, C], &[F, C], &[F], &[C, F], &[C]];
             let [w_qkv, w_out, w1, b1, w2, b2] = shapes.map(&mut normal);
-            let norm = [1.0, 0.0, 1.0].map(|x| Param::new("", Tensor::full([C], x)));
+            let norm = [1.0, 0.0, 1.0].map(|x| Param::new("", Role::Hidden, Tensor::full([C], x)));
             let [gain, shift, gain2] = norm;
             [gain, shift, w_qkv, w_out, gain2, w1, b1, w2, b2]
         };
