@@ -29,8 +29,16 @@ pub struct CacheShape {
     pub capacity: usize,
     /// K
     pub kv_heads: usize,
-    /// D
-    pub head_width: usize,
+    /// D: of a head's keys.
+    pub key_width: usize,
+    /// Of a head's values.
+    pub value_width: usize,
+}
+
+impl CacheShape {
+    fn widths(&self) -> [usize; 2] {
+        [self.key_width, self.value_width]
+    }
 }
 
 /// Keys and values of all layers.
@@ -52,9 +60,9 @@ enum Store {
 }
 
 impl Store {
-    fn new(kind: CacheKind, shape: CacheShape) -> Self {
+    fn new(kind: CacheKind, shape: CacheShape, head_width: usize) -> Self {
         let heads = shape.batch * shape.capacity * shape.kv_heads;
-        let len = heads * shape.head_width;
+        let len = heads * head_width;
         match kind {
             CacheKind::F32 => Self::F32(vec![0.0; len]),
             CacheKind::F16 => Self::F16(vec![0; len]),
@@ -112,7 +120,7 @@ pub struct Cached<'a> {
 impl Cache {
     /// An empty cache.
     pub fn new(shape: CacheShape, kind: CacheKind) -> Self {
-        let layer = |_| [Store::new(kind, shape), Store::new(kind, shape)];
+        let layer = |_| shape.widths().map(|width| Store::new(kind, shape, width));
         Self {
             shape,
             length: 0,
@@ -151,9 +159,14 @@ impl Cache {
         self.layers.iter().flatten().map(store).sum()
     }
 
+    /// One layer of it.
+    pub fn layer(&mut self, layer: usize) -> LayerCache<'_> {
+        LayerCache { cache: self, layer }
+    }
+
     /// Puts `tokens` new positions of `layer` behind those that count, without counting them yet
     /// (see [`Cache::advance`]). `keys` and `values` are rows of a packed projection: row (b, t)
-    /// starts at `(b · tokens + t) · stride`, K·D numbers each.
+    /// starts at `(b · tokens + t) · stride`, K·D numbers each (values: K times their own width).
     pub fn put(
         &mut self,
         layer: usize,
@@ -162,13 +175,14 @@ impl Cache {
         values: &[f32],
         stride: usize,
     ) {
-        let CacheShape { batch, capacity, kv_heads, head_width, .. } = self.shape;
+        let CacheShape { batch, capacity, kv_heads, .. } = self.shape;
         assert!(
             self.length + tokens <= capacity,
             "a cache of {capacity} positions cannot hold {} + {tokens}",
             self.length
         );
-        for (store, new) in self.layers[layer].iter_mut().zip([keys, values]) {
+        let stores = self.layers[layer].iter_mut().zip([keys, values]).zip(self.shape.widths());
+        for ((store, new), head_width) in stores {
             for (b, t, head) in positions(batch, tokens, kv_heads) {
                 let from = (b * tokens + t) * stride + head * head_width;
                 let to = ((b * kv_heads + head) * capacity + self.length + t) * head_width;
@@ -179,13 +193,14 @@ impl Cache {
 
     /// Keys and values of `layer` for the first `length` positions.
     pub fn get(&mut self, layer: usize, length: usize) -> [Cached<'_>; 2] {
-        let CacheShape { batch, capacity, kv_heads, head_width, .. } = self.shape;
+        let CacheShape { batch, capacity, kv_heads, .. } = self.shape;
         assert!(length <= capacity, "{length} positions of a cache of {capacity}");
         let [keys, values] = &self.layers[layer];
         if let (Store::F32(keys), Store::F32(values)) = (keys, values) {
             return [keys, values].map(|data| Cached { data, capacity });
         }
-        for (wide, store) in self.wide.iter_mut().zip([keys, values]) {
+        let stores = self.wide.iter_mut().zip([keys, values]).zip(self.shape.widths());
+        for ((wide, store), head_width) in stores {
             wide.resize(batch * kv_heads * length * head_width, 0.0);
             for (i, out) in wide.chunks_exact_mut((length * head_width).max(1)).enumerate() {
                 store.read(i * capacity * head_width, out, head_width);
@@ -204,8 +219,10 @@ impl Cache {
     pub fn reorder(&mut self, from: &[usize]) {
         let CacheShape { batch, capacity, kv_heads, .. } = self.shape;
         assert!(from.len() == batch && from.iter().all(|b| *b < batch), "{from:?} of {batch}");
-        let row = kv_heads * self.shape.head_width;
-        for store in self.layers.iter_mut().flatten() {
+        let widths = self.shape.widths();
+        let stores = self.layers.iter_mut().flat_map(|layer| layer.iter_mut().zip(widths));
+        for (store, width) in stores {
+            let row = kv_heads * width;
             match store {
                 Store::F32(x) => reorder(x, from, capacity * row),
                 Store::F16(x) => reorder(x, from, capacity * row),
@@ -215,6 +232,34 @@ impl Cache {
                 }
             }
         }
+    }
+}
+
+/// Keys and values of one layer.
+pub struct LayerCache<'a> {
+    cache: &'a mut Cache,
+    layer: usize,
+}
+
+impl LayerCache<'_> {
+    /// How many positions are filled.
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Is nothing in it?
+    pub fn is_empty(&self) -> bool {
+        self.cache.is_empty()
+    }
+
+    /// As [`Cache::put`].
+    pub fn put(&mut self, tokens: usize, keys: &[f32], values: &[f32], stride: usize) {
+        self.cache.put(self.layer, tokens, keys, values, stride);
+    }
+
+    /// As [`Cache::get`].
+    pub fn get(&mut self, length: usize) -> [Cached<'_>; 2] {
+        self.cache.get(self.layer, length)
     }
 }
 
@@ -244,7 +289,7 @@ mod tests {
     use hearken_tensor::rng::Rng;
 
     const SHAPE: CacheShape =
-        CacheShape { layers: 2, batch: 2, capacity: 5, kv_heads: 3, head_width: 4 };
+        CacheShape { layers: 2, batch: 2, capacity: 5, kv_heads: 3, key_width: 4, value_width: 4 };
 
     fn filled(kind: CacheKind) -> (Cache, Vec<f32>) {
         let mut cache = Cache::new(SHAPE, kind);

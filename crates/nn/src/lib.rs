@@ -1,6 +1,7 @@
-//! Models as data: [`config`] says what a model is made of, [`layers`] are its parts, and
-//! [`decoder`] puts them together. [`presets`] are the well-known ones, [`plan`] says what a
-//! configuration costs before anything runs.
+//! Models as data: [`config`] says what a model is made of, [`layers`] are its parts, [`block`] and
+//! [`stack`] put them together, and [`models`] has a file for every kind. A layer asks its [`scope`]
+//! for parameters. [`presets`] are the well-known models, [`plan`] says what a configuration costs
+//! before anything runs.
 //!
 //! Legend of dimensions: `B` batch, `T` target length, `S` source length, `C` model width, `H`
 //! heads, `K` key/value heads, `D` head width, `F` feed-forward width, `V` vocabulary, `L` layers.
@@ -8,10 +9,11 @@
 pub mod block;
 pub mod cache;
 pub mod config;
-pub mod decoder;
-pub mod init;
 pub mod layers;
-pub mod parse;
+pub mod models;
+pub mod pass;
 pub mod plan;
 pub mod presets;
+pub mod scope;
+pub mod stack;
 pub mod variants;

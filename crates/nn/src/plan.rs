@@ -9,10 +9,10 @@
 mod memory;
 mod rehearsal;
 
-pub use memory::{Memory, Training};
+pub use memory::{Memory, States, Training};
 
 use crate::cache::CacheKind;
-use crate::config::{Combine, DecoderConfig, NormKind, Placement, PositionConfig};
+use crate::config::{DecoderConfig, NormKind, Placement, PositionConfig};
 
 /// One row of the parameter table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,36 +34,36 @@ pub struct Plan {
 impl Plan {
     /// Counts.
     pub fn new(config: &DecoderConfig) -> Self {
-        let c = config;
+        let c = &config.stack;
         let n = |x: usize| x as u64;
-        let bias = n(usize::from(c.bias));
+        let bias = |has: bool| n(usize::from(has));
         let (width, layers, heads) = (n(c.width), n(c.layers), n(c.heads));
-        let (kv, head_width, wide) =
-            (n(c.kv_heads()), n(c.head_width()), n(c.feed_forward_width()));
-        let beside = match &c.position {
-            PositionConfig::Learned { combine: Combine::Concatenate { width } }
-            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } } => n(*width),
-            _ => 0,
-        };
+        let (kv, head_width, value_width) =
+            (n(c.kv_heads()), n(c.head_width()), n(c.value_width()));
         let position = match &c.position {
-            PositionConfig::Learned { combine } => n(c.context) * n(c.position_width(*combine)),
+            PositionConfig::Learned { combine } => {
+                n(config.context) * n(c.position_width(*combine))
+            }
             PositionConfig::T5 { buckets, .. } => n(*buckets) * heads,
             PositionConfig::Relative { max_distance } => (2 * n(*max_distance) + 1) * heads,
             _ => 0,
         };
-        let qkv_rows = (heads + 2 * kv) * head_width;
-        let attention = qkv_rows * (width + bias) + width * (heads * head_width + bias);
+        let qkv_rows = (heads + kv) * head_width + kv * value_width;
+        let attention = qkv_rows * (width + bias(c.bias.attention_in))
+            + width * (heads * value_width + bias(c.bias.attention_out));
+        let wide = n(c.feed_forward_width());
         let up_rows = if c.feed_forward.kind.is_gated() { 2 * wide } else { wide };
-        let feed_forward = up_rows * (width + bias) + width * (wide + bias);
-        let norm = width * if c.norm.kind == NormKind::Layer { 1 + bias } else { 1 };
+        let inner = bias(c.bias.feed_forward);
+        let feed_forward = up_rows * (width + inner) + width * (wide + inner);
+        let norm = width * if c.norm.kind == NormKind::Layer { 1 + bias(c.bias.norm) } else { 1 };
         let norms = 2 * layers + u64::from(c.norm.placement == Placement::Pre);
         let parts = [
-            ("token embedding", n(c.vocabulary) * (width - beside)),
+            ("token embedding", n(config.vocabulary) * n(c.token_width())),
             ("positions", position),
             ("attention", layers * attention),
             ("feed-forward", layers * feed_forward),
             ("norms", norms * norm),
-            ("output head", if c.tied { 0 } else { n(c.vocabulary) * width }),
+            ("output head", if config.tied { 0 } else { n(config.vocabulary) * width }),
         ];
         Self {
             parts: parts.map(|(name, parameters)| Part { name, parameters }).to_vec(),
@@ -86,9 +86,10 @@ impl Plan {
 
     /// Operations for one token of a sequence of `tokens`, forward only.
     pub fn forward_flops_per_token(&self, tokens: usize) -> f64 {
-        let c = &self.config;
-        let scores = 4.0
-            * [c.layers, tokens, c.heads, c.head_width()].map(|n| n as f64).iter().product::<f64>();
+        let c = &self.config.stack;
+        let widths = (c.head_width() + c.value_width()) as f64;
+        let pairs = [c.layers, tokens, c.heads].map(|n| n as f64).iter().product::<f64>();
+        let scores = 2.0 * pairs * widths;
         2.0 * self.multiplied() as f64 + scores
     }
 
@@ -97,12 +98,12 @@ impl Plan {
         3.0 * self.forward_flops_per_token(tokens)
     }
 
-    /// Bytes of the key/value cache for one sequence of `tokens`: 2·L·K·D numbers per token, and
+    /// Bytes of the key/value cache for one sequence of `tokens`: L·K·(D + Dv) numbers per token, and
     /// in 8 bits a scale for each head of them.
     pub fn cache_bytes(&self, tokens: usize, kind: CacheKind) -> u64 {
-        let c = &self.config;
+        let c = &self.config.stack;
         let heads = 2 * c.layers as u128 * tokens as u128 * c.kv_heads() as u128;
-        let numbers = heads * c.head_width() as u128;
+        let numbers = heads * (c.head_width() + c.value_width()) as u128 / 2;
         let bytes = match kind {
             CacheKind::F32 => 4 * numbers,
             CacheKind::F16 => 2 * numbers,
@@ -113,7 +114,7 @@ impl Plan {
 
     /// What training holds at its peak.
     pub fn memory(&self, training: Training) -> Memory {
-        let (c, states) = (&self.config, training.optimizer_states as u64);
+        let (c, states) = (&self.config.stack, training.states.hidden as u64);
         let widest = c.width.max(c.feed_forward_width()).max(c.heads * c.head_width());
         // One layer's activation: less than any training takes.
         let rows = training.batch as f64 * training.tokens as f64;
@@ -121,7 +122,7 @@ impl Plan {
         if activation > memory::MOST {
             return Memory::at_least(self.parameters(), states, activation);
         }
-        memory::rehearse(c, self.parameters(), training)
+        memory::rehearse(&self.config, self.parameters(), training)
     }
 }
 
@@ -129,7 +130,9 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::config::ModelConfig;
+    use crate::models::{Decoder, Generates};
     use crate::presets;
+    use crate::scope::Weights;
 
     #[test]
     fn parameters_of_gpt2_are_those_of_the_paper() {
@@ -154,7 +157,7 @@ mod tests {
             batch: usize::MAX,
             tokens: 1 << 28,
             side_by_side: 1,
-            optimizer_states: 2,
+            states: States::both(2),
             activation_bytes: 4,
             checkpointing: false,
         });
@@ -167,7 +170,7 @@ mod tests {
     fn the_cache_takes_what_is_planned() {
         for (name, config) in crate::variants::all() {
             let plan = Plan::new(&config);
-            let model = crate::decoder::Decoder::empty(config);
+            let model = Decoder::new(config, Weights::Unset);
             for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
                 let bytes = model.cache(1, 17, kind).bytes() as u64;
                 assert_eq!(plan.cache_bytes(17, kind), bytes, "{name}, {kind:?}");

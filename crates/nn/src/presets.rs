@@ -1,8 +1,8 @@
 //! The configurations that come with Hearken: the files of `configs/`, built into the binary.
 
-use crate::config::{ConfigError, ModelConfig};
-use crate::parse;
-use serde::Deserialize;
+use crate::config::ModelConfig;
+use hearken_base::settings::Settings;
+use hearken_base::{Error, Result};
 
 macro_rules! presets {
     ($($name:literal),* $(,)?) => {
@@ -29,12 +29,9 @@ pub fn find(name: &str) -> Option<&'static str> {
 }
 
 /// The `[model]` part of a configuration file's text, whatever else is in it.
-pub fn model_of(text: &str, name: &str) -> Result<ModelConfig, ConfigError> {
-    #[derive(Deserialize)]
-    struct OnlyModel {
-        model: ModelConfig,
-    }
-    Ok(parse::from_toml::<OnlyModel>(text, name)?.model)
+pub fn model_of(text: &str, name: &str) -> Result<ModelConfig> {
+    let missing = || Error::new(format!("{name} has no [model]"), "configs/ has complete examples");
+    Settings::parse(text, name)?.read_only("model")?.ok_or_else(missing)
 }
 
 #[cfg(test)]
@@ -44,8 +41,7 @@ mod tests {
     #[test]
     fn every_preset_parses_and_is_valid() {
         for (name, text) in ALL {
-            let ModelConfig::Decoder(config) = model_of(text, name).unwrap();
-            config.validate().unwrap();
+            model_of(text, name).unwrap().validate().unwrap();
         }
         assert!(find("gpt2-small").is_some() && find("gpt5").is_none());
     }

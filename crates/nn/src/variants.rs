@@ -2,31 +2,24 @@
 //! new variant is tested everywhere once it is listed here.
 
 use crate::config::{
-    AttentionConfig, Combine, DecoderConfig, DropoutConfig, FeedForwardConfig, FeedForwardKind,
-    InitConfig, NormConfig, NormKind, Placement, PositionConfig, RopeScaling,
+    AttentionConfig, BiasConfig, Combine, DecoderConfig, FeedForwardConfig, FeedForwardKind,
+    InitConfig, NormConfig, NormKind, Placement, PositionConfig, RopeScaling, StackConfig,
 };
 
 /// The smallest sensible decoder: 2 layers of width 16, 4 heads, 13 tokens.
 pub fn base() -> DecoderConfig {
-    DecoderConfig {
-        vocabulary: 13,
-        context: 24,
-        layers: 2,
-        width: 16,
-        heads: 4,
-        kv_heads: None,
-        head_width: None,
-        norm: NormConfig::default(),
-        position: PositionConfig::default(),
-        feed_forward: FeedForwardConfig::default(),
-        attention: AttentionConfig::default(),
-        bias: true,
-        tied: true,
-        residual_scale: 1.0,
-        dropout: DropoutConfig::default(),
-        // Larger than usual, so that attention is far from uniform and errors show.
-        init: InitConfig { deviation: 0.3, scale_residual: false, ..InitConfig::default() },
-    }
+    // Larger than usual, so that attention is far from uniform and errors show.
+    let init = InitConfig { deviation: 0.3, scale_residual: false, ..InitConfig::default() };
+    let stack = StackConfig { bias: BiasConfig::ALL, init, ..StackConfig::new(2, 16, 4) };
+    DecoderConfig { vocabulary: 13, context: 24, tied: true, stack }
+}
+
+/// [`base`] with other blocks.
+fn with(change: impl FnOnce(&mut StackConfig)) -> DecoderConfig {
+    let mut config = base();
+    change(&mut config.stack);
+    config.tied = config.stack.token_width() == config.stack.width;
+    config
 }
 
 /// Every way of knowing the position.
@@ -85,8 +78,10 @@ pub fn all() -> Vec<(String, DecoderConfig)> {
     let mut all = Vec::new();
     for (position_name, position) in positions() {
         for (attention_name, attention) in attentions() {
-            let tied = !position_name.ends_with("beside");
-            let config = DecoderConfig { position: position.clone(), attention, tied, ..base() };
+            let config = with(|stack| {
+                stack.position = position.clone();
+                stack.attention = attention;
+            });
             all.push((format!("{position_name}, {attention_name}"), config));
         }
     }
@@ -101,35 +96,49 @@ pub fn all() -> Vec<(String, DecoderConfig)> {
         FeedForwardKind::GegluTanh,
     ] {
         let feed_forward = FeedForwardConfig { kind, width: None };
-        all.push((format!("{kind:?}"), DecoderConfig { feed_forward, ..base() }));
+        all.push((format!("{kind:?}"), with(|stack| stack.feed_forward = feed_forward)));
     }
     for kind in [NormKind::Layer, NormKind::Rms] {
         for placement in [Placement::Pre, Placement::Post] {
             let norm = NormConfig { kind, placement, eps: 1e-5 };
-            all.push((format!("{kind:?} {placement:?}"), DecoderConfig { norm, ..base() }));
+            all.push((format!("{kind:?} {placement:?}"), with(|stack| stack.norm = norm)));
         }
     }
-    let rope = PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
-    let others = [
-        ("grouped heads", DecoderConfig { kv_heads: Some(2), position: rope.clone(), ..base() }),
-        ("one key head", DecoderConfig { kv_heads: Some(1), ..base() }),
-        ("wide heads", DecoderConfig { head_width: Some(6), kv_heads: Some(2), ..base() }),
-        ("no bias", DecoderConfig { bias: false, ..base() }),
-        ("own head", DecoderConfig { tied: false, ..base() }),
-        ("scaled residuals", DecoderConfig { residual_scale: 0.5, ..base() }),
-        (
-            "llama",
-            DecoderConfig {
-                norm: NormConfig { kind: NormKind::Rms, ..NormConfig::default() },
-                position: rope,
-                feed_forward: FeedForwardConfig { kind: FeedForwardKind::Swiglu, width: Some(20) },
-                kv_heads: Some(2),
-                bias: false,
-                tied: false,
-                ..base()
-            },
-        ),
-    ];
-    all.extend(others.map(|(name, config)| (name.to_owned(), config)));
+    all.extend(others().into_iter().map(|(name, config)| (name.to_owned(), config)));
     all
+}
+
+/// One of everything else.
+fn others() -> Vec<(&'static str, DecoderConfig)> {
+    let rope = PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
+    let llama = with(|stack| {
+        stack.norm.kind = NormKind::Rms;
+        stack.position = rope.clone();
+        stack.feed_forward = FeedForwardConfig { kind: FeedForwardKind::Swiglu, width: Some(20) };
+        stack.kv_heads = Some(2);
+        stack.bias = BiasConfig::NONE;
+    });
+    let mut mistral = llama.clone();
+    mistral.stack.attention = AttentionConfig::Window { size: 7 };
+    let mut qwen = llama.clone();
+    qwen.stack.bias.attention_in = true;
+    vec![
+        ("grouped heads", with(|stack| (stack.kv_heads, stack.position) = (Some(2), rope.clone()))),
+        ("one key head", with(|stack| stack.kv_heads = Some(1))),
+        ("wide heads", with(|stack| (stack.head_width, stack.kv_heads) = (Some(6), Some(2)))),
+        (
+            "wide values",
+            with(|stack| {
+                (stack.value_width, stack.kv_heads) = (Some(7), Some(2));
+                stack.position = rope.clone();
+            }),
+        ),
+        ("no bias", with(|stack| stack.bias = BiasConfig::NONE)),
+        ("bias of norms", with(|stack| stack.bias = BiasConfig { norm: true, ..BiasConfig::NONE })),
+        ("own head", DecoderConfig { tied: false, ..base() }),
+        ("scaled residuals", with(|stack| stack.residual_scale = 0.5)),
+        ("llama", DecoderConfig { tied: false, ..llama }),
+        ("mistral", DecoderConfig { tied: false, ..mistral }),
+        ("qwen2", qwen),
+    ]
 }

@@ -1,71 +1,82 @@
-//! What the types of a configuration alone do not rule out.
+//! What the types of a configuration alone do not rule out. Every number has a range.
 
-use super::{AttentionConfig, Combine, ConfigError, DecoderConfig, PositionConfig, RopeScaling};
+use super::{AttentionConfig, Combine, DecoderConfig, PositionConfig, RopeScaling, StackConfig};
+use hearken_base::{Error, Result};
 
 /// Far beyond any real model, and small enough that no product of two overflows.
 const MOST: usize = 1 << 28;
+/// Ten times the deepest that was ever trained (DeepNet, 1,000).
+const MOST_LAYERS: usize = 10_000;
 /// As many as the kernel takes.
 const MOST_BUCKETS: usize = 1 << 15;
+/// A table has a number for every distance up to here.
+const MOST_DISTANCE: usize = 1 << 20;
+
+/// Each of `sizes` must lie within 1 and its limit.
+fn check_sizes(prefix: &str, sizes: &[(&str, usize, usize)]) -> Result<()> {
+    for &(name, value, most) in sizes {
+        if value == 0 {
+            let message = format!("{prefix}.{name} is 0, expected at least 1");
+            return Err(Error::new(message, format!("set {prefix}.{name}")));
+        }
+        if value > most {
+            let message = format!("{prefix}.{name} is {value}, expected at most {most}");
+            return Err(Error::new(message, "check for a slip in the number"));
+        }
+    }
+    Ok(())
+}
 
 impl DecoderConfig {
     /// Is this a model that can be built? The error says what is wrong and what would do.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        // Ten times the deepest that was ever trained (DeepNet, 1,000): to plan a step goes
-        // through every layer, which must not take minutes.
-        const MOST_LAYERS: usize = 10_000;
-        let positive = [
-            ("context", self.context),
-            ("layers", self.layers),
-            ("width", self.width),
-            ("heads", self.heads),
-            ("kv_heads", self.kv_heads()),
-            ("head_width", self.head_width()),
-            ("feed_forward.width", self.feed_forward_width()),
-        ];
-        for (name, value) in positive {
-            if value == 0 {
-                return Err(ConfigError::new(
-                    format!("model.{name} is 0, expected at least 1"),
-                    format!("set model.{name}"),
-                ));
-            }
+    pub fn validate(&self) -> Result<()> {
+        check_sizes("model", &[("context", self.context, MOST)])?;
+        if self.vocabulary > MOST {
+            check_sizes("model", &[("vocabulary", self.vocabulary, MOST)])?;
         }
-        for (name, value) in positive.into_iter().chain([("vocabulary", self.vocabulary)]) {
-            let most = if name == "layers" { MOST_LAYERS } else { MOST };
-            if value > most {
-                return Err(ConfigError::new(
-                    format!("model.{name} is {value}, expected at most {most}"),
-                    "check for a slip in the number",
-                ));
-            }
-        }
-        if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
-            let fitting = (1..=self.width).filter(|h| self.width.is_multiple_of(*h));
-            let near = fitting.min_by_key(|h| h.abs_diff(self.heads)).unwrap_or(1);
-            return Err(ConfigError::new(
-                format!(
-                    "model.heads is {}, which does not divide model.width {}",
-                    self.heads, self.width
-                ),
-                format!("{near} heads would fit, or set model.head_width"),
+        self.stack.validate("model")?;
+        if self.tied && self.stack.token_width() != self.stack.width {
+            return Err(Error::new(
+                "model.position stands beside the token, and model.tied is true",
+                "set tied = false, since the embedding is then narrower than the head",
             ));
         }
-        if !self.heads.is_multiple_of(self.kv_heads()) {
-            return Err(ConfigError::new(
-                format!(
-                    "model.kv_heads is {}, which does not divide model.heads {}",
-                    self.kv_heads(),
-                    self.heads
-                ),
-                "each key/value head serves the same number of query heads",
+        // A thousand times the largest model, and no count of bytes overflows.
+        let outside =
+            (2.0 * self.vocabulary as f64 + self.context as f64) * self.stack.width as f64;
+        let about = self.stack.about_parameters() + outside;
+        if about > 1e15 {
+            return Err(Error::new(
+                format!("the model would have about {about:.0e} parameters"),
+                "check model.width, layers, heads and vocabulary for a slip in a number",
             ));
         }
-        self.validate_position()?;
+        Ok(())
+    }
+}
+
+impl StackConfig {
+    /// Are these blocks that can be built? `prefix` is the table they stand in, for messages.
+    pub fn validate(&self, prefix: &str) -> Result<()> {
+        check_sizes(
+            prefix,
+            &[
+                ("layers", self.layers, MOST_LAYERS),
+                ("width", self.width, MOST),
+                ("heads", self.heads, MOST),
+                ("kv_heads", self.kv_heads(), MOST),
+                ("head_width", self.head_width(), MOST),
+                ("value_width", self.value_width(), MOST),
+                ("feed_forward.width", self.feed_forward_width(), MOST),
+            ],
+        )?;
+        self.validate_heads(prefix)?;
+        self.validate_position(prefix)?;
         if let AttentionConfig::Window { size: 0 } | AttentionConfig::Sparse { window: 0, .. } =
             self.attention
         {
-            return Err(ConfigError::new(
-                "model.attention has a window of 0, expected at least 1",
+            return Err(Error::new(
+                format!("{prefix}.attention has a window of 0, expected at least 1"),
                 "a token sees at least itself: use 1 or more",
             ));
         }
@@ -77,8 +88,8 @@ impl DecoderConfig {
             ("residual", d.residual),
         ] {
             if !(0.0..1.0).contains(&p) {
-                return Err(ConfigError::new(
-                    format!("model.dropout.{name} is {p}, expected 0 up to but not including 1"),
+                return Err(Error::new(
+                    format!("{prefix}.dropout.{name} is {p}, expected 0 up to but not including 1"),
                     "0.1 is usual; 0 switches it off",
                 ));
             }
@@ -89,47 +100,57 @@ impl DecoderConfig {
             ("init.query_key_scale", self.init.query_key_scale),
         ] {
             if !value.is_finite() {
-                return Err(ConfigError::new(
-                    format!("model.{name} is {value}, expected a number that is finite"),
+                return Err(Error::new(
+                    format!("{prefix}.{name} is {value}, expected a finite number"),
                     "leave it out for the usual one",
                 ));
             }
         }
-        if self.norm.eps.is_nan() || self.norm.eps <= 0.0 {
-            return Err(ConfigError::new(
-                format!("model.norm.eps is {}, expected a small positive number", self.norm.eps),
+        let eps = self.norm.eps;
+        if !(eps > 0.0 && eps < 1.0) {
+            return Err(Error::new(
+                format!("{prefix}.norm.eps is {eps}, expected a small positive number"),
                 "1e-5 is usual",
-            ));
-        }
-        self.validate_size()
-    }
-
-    /// Sizes that are possible one by one may not be so together.
-    fn validate_size(&self) -> Result<(), ConfigError> {
-        // A thousand times the largest model, and no count of bytes overflows.
-        const MOST: f64 = 1e15;
-        let [layers, width, vocabulary, context] =
-            [self.layers, self.width, self.vocabulary, self.context].map(|n| n as f64);
-        let mixed = self.heads as f64 * self.head_width() as f64;
-        let block = width * (4.0 * mixed + 3.0 * self.feed_forward_width() as f64);
-        let about = layers * block + (2.0 * vocabulary + context) * width;
-        if about > MOST {
-            return Err(ConfigError::new(
-                format!("the model would have about {about:.0e} parameters"),
-                "check model.width, layers, heads and vocabulary for a slip in a number",
             ));
         }
         Ok(())
     }
 
-    fn validate_position(&self) -> Result<(), ConfigError> {
+    /// Weights of the blocks, roughly, as a number that cannot overflow.
+    fn about_parameters(&self) -> f64 {
+        let mixed = self.heads as f64 * self.head_width().max(self.value_width()) as f64;
+        let block = self.width as f64 * (4.0 * mixed + 3.0 * self.feed_forward_width() as f64);
+        self.layers as f64 * block
+    }
+
+    fn validate_heads(&self, prefix: &str) -> Result<()> {
+        let (heads, kv_heads, width) = (self.heads, self.kv_heads(), self.width);
+        if self.head_width.is_none() && !width.is_multiple_of(heads) {
+            let fitting = (1..=width).filter(|h| width.is_multiple_of(*h));
+            let near = fitting.min_by_key(|h| h.abs_diff(heads)).unwrap_or(1);
+            return Err(Error::new(
+                format!("{prefix}.heads is {heads}, which does not divide {prefix}.width {width}"),
+                format!("{near} heads would fit, or set {prefix}.head_width"),
+            ));
+        }
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(Error::new(
+                format!(
+                    "{prefix}.kv_heads is {kv_heads}, which does not divide {prefix}.heads {heads}"
+                ),
+                "each key/value head serves the same number of query heads",
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_position(&self, prefix: &str) -> Result<()> {
         let wrong = |message: String, hint: &str| {
-            Err(ConfigError::new(format!("model.position: {message}"), hint))
+            Err(Error::new(format!("{prefix}.position: {message}"), hint))
         };
         match &self.position {
             PositionConfig::Rope { base, share, .. }
-                if base.is_nan()
-                    || *base <= 1.0
+                if !(base.is_finite() && *base > 1.0)
                     || !(0.0..=1.0).contains(share)
                     || self.rotated_width(*share) < 2 =>
             {
@@ -143,12 +164,11 @@ impl DecoderConfig {
             }
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
             | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } }
-                if *width == 0 || *width >= self.width || self.tied =>
+                if *width == 0 || *width >= self.width =>
             {
                 wrong(
                     format!("a position of {width} beside a token, in a width of {}", self.width),
-                    "it must be narrower than model.width; and set tied = false, since the \
-                     embedding is then narrower than the head",
+                    "it must be narrower than the width of the model",
                 )
             }
             PositionConfig::Sinusoidal { combine }
@@ -162,24 +182,29 @@ impl DecoderConfig {
                     "use an even width",
                 )
             }
-            PositionConfig::Relative { max_distance } if *max_distance > MOST => wrong(
-                format!("a distance of {max_distance}, expected at most {MOST}"),
-                "further than the context there is nothing",
-            ),
+            PositionConfig::Relative { max_distance } | PositionConfig::T5 { max_distance, .. }
+                if *max_distance > MOST_DISTANCE =>
+            {
+                wrong(
+                    format!("a distance of {max_distance}, expected at most {MOST_DISTANCE}"),
+                    "further than the context there is nothing",
+                )
+            }
             PositionConfig::T5 { buckets, .. } if *buckets > MOST_BUCKETS => wrong(
                 format!("{buckets} buckets, expected at most {MOST_BUCKETS}"),
                 "32 buckets are usual",
             ),
             PositionConfig::T5 { buckets, max_distance }
-                if *buckets < 2 || max_distance <= buckets =>
+                if *buckets < 4 || !buckets.is_multiple_of(2) || max_distance <= buckets =>
             {
                 wrong(
                     format!("{buckets} buckets up to a distance of {max_distance}"),
-                    "at least 2 buckets, and max_distance larger than buckets: 32 and 128 are usual",
+                    "an even number of at least 4 buckets, and max_distance larger than buckets: \
+                     32 and 128 are usual",
                 )
             }
             PositionConfig::Rope { scaling, .. } if !scaling.is_possible() => wrong(
-                format!("a scaling that is none: {scaling:?}"),
+                format!("the scaling {scaling:?} is not possible"),
                 "factors are positive, an original context is at least 1, and the fast or high \
                  limit lies above the slow or low one",
             ),
@@ -213,14 +238,14 @@ impl RopeScaling {
 #[cfg(test)]
 mod tests {
     use super::super::ModelConfig;
-    use crate::parse;
+    use hearken_base::settings::Settings;
 
     fn error(setting: &str) -> String {
         let good = ["context = 8", "layers = 1", "width = 8", "heads = 2"];
         let key = setting.split(" =").next().unwrap_or_default();
         let rest = good.iter().filter(|line| !line.starts_with(&format!("{key} ="))).copied();
         let lines: Vec<&str> = ["kind = \"decoder\"", setting].into_iter().chain(rest).collect();
-        let ModelConfig::Decoder(config) = parse::from_toml(&lines.join("\n"), "m").unwrap();
+        let config: ModelConfig = Settings::parse(&lines.join("\n"), "m").unwrap().read().unwrap();
         config.validate().unwrap_err().to_string()
     }
 
@@ -230,9 +255,12 @@ mod tests {
             ("width = 0", "model.width is 0, expected at least 1"),
             ("layers = 10001", "model.layers is 10001, expected at most 10000"),
             ("context = 1000000000000", "model.context is 1000000000000, expected at most"),
+            ("vocabulary = 1000000000000", "model.vocabulary is 1000000000000, expected at most"),
             ("width = 33554432", "the model would have about 2e16 parameters"),
             ("head_width = 1000000000000", "model.head_width is 1000000000000, expected at most"),
+            ("value_width = 0", "model.value_width is 0, expected at least 1"),
             ("position = { kind = \"relative\", max_distance = 1000000000000 }", "at most"),
+            ("position = { kind = \"t5\", max_distance = 1000000000000 }", "at most 1048576"),
             (
                 "position = { kind = \"t5\", buckets = 40000, max_distance = 50000 }",
                 "at most 32768",
@@ -240,12 +268,16 @@ mod tests {
             ("position = { kind = \"rope\", base = nan }", "rotates nothing"),
             (
                 "position = { kind = \"rope\", scaling = { kind = \"linear\", factor = 0.0 } }",
-                "a scaling that is none",
+                "is not possible",
             ),
             (
                 "position = { kind = \"rope\", scaling = { kind = \"llama3\", factor = 8.0, \
                  original_context = 8, low_frequency_factor = 4.0 } }",
-                "a scaling that is none",
+                "is not possible",
+            ),
+            (
+                "position = { kind = \"learned\", combine = { kind = \"concatenate\", width = 2 } }",
+                "model.tied is true",
             ),
             ("init = { deviation = inf }", "model.init.deviation is inf"),
             ("heads = 3", "model.heads is 3, which does not divide model.width 8"),

@@ -1,31 +1,41 @@
-//! A matrix and perhaps a bias.
+//! A matrix and perhaps a bias. How the matrix is kept (learning or frozen, in 32 or 16 bits) is
+//! known here and nowhere else; adapters and quantised blocks will be, too.
 
-use crate::init::{Init, Role};
-use hearken_tensor::{Param, Var, ops};
+use super::Head;
+use crate::scope::Scope;
+use hearken_kernels::activation::Activation;
+use hearken_tensor::{Param, Role, Var, ops};
 
 /// `x·Wᵀ + b`, (…, Cin) → (…, Cout).
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// (Cout, Cin)
-    pub weight: Param,
+    weight: Param,
     /// (Cout)
-    pub bias: Option<Param>,
+    bias: Option<Param>,
 }
 
 impl Linear {
-    /// Parameters `{name}.weight` and `{name}.bias`.
-    pub fn new(
-        init: &Init,
-        name: &str,
+    /// Parameters `weight` (wide, narrow) and perhaps `bias`: takes `narrow` numbers, gives `wide`.
+    pub fn new(scope: &Scope, wide: usize, narrow: usize, bias: bool, role: Role) -> Self {
+        let weight = scope.matrix("weight", wide, narrow, role);
+        Self { weight, bias: bias.then(|| scope.vector("bias", wide, 0.0)) }
+    }
+
+    /// As [`Linear::new`], for a projection whose first rows make queries and keys.
+    pub fn query_key(
+        scope: &Scope,
         wide: usize,
         narrow: usize,
+        query_key_rows: usize,
         bias: bool,
-        role: Role,
     ) -> Self {
-        Self {
-            weight: init.matrix(&format!("{name}.weight"), wide, narrow, role),
-            bias: bias.then(|| init.constant(&format!("{name}.bias"), wide, 0.0)),
-        }
+        let weight = scope.query_key_matrix("weight", wide, narrow, query_key_rows);
+        Self { weight, bias: bias.then(|| scope.vector("bias", wide, 0.0)) }
+    }
+
+    fn bias(&self) -> Option<Var> {
+        self.bias.as_ref().map(Param::var)
     }
 
     /// The product.
@@ -33,14 +43,37 @@ impl Linear {
         self.forward_onto(x, None)
     }
 
-    /// The product, and what it is added to.
+    /// The product, added to `residual`.
     pub fn forward_onto(&self, x: &Var, residual: Option<&Var>) -> Var {
-        let bias = self.bias.as_ref().map(Param::var);
-        ops::linear::linear_onto(x, self.weight.weight(), bias.as_ref(), residual)
+        ops::linear::linear_onto(x, self.weight.weight(), self.bias().as_ref(), residual)
     }
 
-    /// Its parameters.
-    pub fn parameters(&self) -> impl Iterator<Item = Param> {
-        [Some(self.weight.clone()), self.bias.clone()].into_iter().flatten()
+    /// `f` of the product.
+    pub fn forward_activated(&self, x: &Var, f: Activation) -> Var {
+        ops::linear::linear_activation(x, self.weight.weight(), self.bias().as_ref(), f)
+    }
+
+    /// `down(f(self(x)))`, added to `residual`: one operation, which keeps less for backward than
+    /// two, where both layers have a bias or neither has.
+    pub fn forward_through(
+        &self,
+        x: &Var,
+        f: Activation,
+        down: &Self,
+        residual: Option<&Var>,
+    ) -> Var {
+        let (up_bias, down_bias) = (self.bias(), down.bias());
+        let biases = match (&up_bias, &down_bias) {
+            (Some(up), Some(down)) => Some([up, down]),
+            (None, None) => None,
+            _ => return down.forward_onto(&self.forward_activated(x, f), residual),
+        };
+        let (up, down) = (self.weight.weight(), down.weight.weight());
+        ops::feed_forward::feed_forward_onto(x, up, f, down, biases, residual)
+    }
+
+    /// The layer as an output head.
+    pub fn as_head(&self) -> Head {
+        Head::new(self.weight.weight(), self.bias())
     }
 }

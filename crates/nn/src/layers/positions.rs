@@ -1,12 +1,14 @@
 //! How a token knows where it stands: vectors that join the embedding, rotations of queries and
 //! keys, or rules for the scores of attention.
 
-use crate::config::{Combine, DecoderConfig, PositionConfig, RopeScaling};
-use crate::init::{Init, Role};
+use super::{Direction, Heads};
+use crate::config::{Combine, PositionConfig, RopeScaling, StackConfig};
+use crate::scope::Scope;
+use hearken_kernels::attention::scores::{Alibi, Buckets, Relative, T5};
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::positions::sinusoidal;
 use hearken_tensor::rope_table::{RopeTable, Scaling};
-use hearken_tensor::{Param, Tensor, Var, ops};
+use hearken_tensor::{Param, Role, Tensor, Var, ops};
 
 /// The positions of a model, shared by its layers.
 #[derive(Clone, Debug)]
@@ -21,33 +23,20 @@ enum Kind {
     Learned(Param, Combine),
     Sinusoidal(Tensor, Combine),
     Rope(RopeTable),
-    Alibi,
-    T5 {
-        table: Param,
-        buckets: usize,
-        max_distance: usize,
-    },
-    Relative {
-        table: Param,
-        max_distance: usize,
-    },
+    Biased(ScoreBias),
 }
 
 /// What positions add to the scores of attention.
 #[derive(Clone, Debug)]
 pub enum ScoreBias {
-    /// Nothing.
-    None,
     /// Slopes that are fixed per head.
     Alibi,
     /// A learned table (buckets, H).
     T5 {
         /// The table.
         table: Param,
-        /// How many buckets.
-        buckets: usize,
-        /// Where the last one begins.
-        max_distance: usize,
+        /// Which distances share a number.
+        buckets: Buckets,
     },
     /// A learned table (H, 2·reach + 1).
     Relative {
@@ -62,62 +51,59 @@ impl ScoreBias {
     /// The parameter that is learned, if any.
     pub fn learned(&self) -> Option<&Param> {
         match self {
-            Self::None | Self::Alibi => None,
+            Self::Alibi => None,
             Self::T5 { table, .. } | Self::Relative { table, .. } => Some(table),
+        }
+    }
+
+    /// The rule that adds it, for `queries` that are the last of `keys`.
+    pub(crate) fn rule(&self, heads: usize, queries: usize, keys: usize) -> super::attention::Rule {
+        match self {
+            Self::Alibi => Box::new(Alibi::new(heads, queries, keys)),
+            Self::T5 { table, buckets } => {
+                Box::new(T5::new(table.value(), heads, buckets.clone(), queries, keys))
+            }
+            Self::Relative { table, reach } => {
+                Box::new(Relative::new(table.value(), *reach, queries, keys))
+            }
         }
     }
 }
 
 impl Positions {
-    /// As configured.
-    pub fn new(init: &Init, config: &DecoderConfig) -> Self {
+    /// As configured, for sequences of up to `context` tokens; perhaps with a parameter `weight`.
+    pub fn new(scope: &Scope, config: &StackConfig, context: usize, direction: Direction) -> Self {
+        let table = |rows, columns| scope.matrix("weight", rows, columns, Role::Table);
         let kind = match &config.position {
             PositionConfig::None {} => Kind::None,
             PositionConfig::Learned { combine } => {
-                let name = "position.weight";
-                Kind::Learned(
-                    init.matrix(name, config.context, config.position_width(*combine), Role::Table),
-                    *combine,
-                )
+                Kind::Learned(table(context, config.position_width(*combine)), *combine)
             }
-            PositionConfig::Sinusoidal { combine } => Kind::Sinusoidal(
-                sinusoidal(config.context, config.position_width(*combine)),
-                *combine,
-            ),
+            PositionConfig::Sinusoidal { combine } => {
+                Kind::Sinusoidal(sinusoidal(context, config.position_width(*combine)), *combine)
+            }
             PositionConfig::Rope { base, share, scaling } => Kind::Rope(RopeTable::new(
                 config.head_width(),
                 config.rotated_width(*share),
                 f64::from(*base),
                 rope_scaling(*scaling),
                 Pairing::Halves,
-                config.context,
+                context,
             )),
-            PositionConfig::Alibi {} => Kind::Alibi,
-            PositionConfig::T5 { buckets, max_distance } => Kind::T5 {
-                table: init.matrix("position.weight", *buckets, config.heads, Role::Table),
-                buckets: *buckets,
-                max_distance: *max_distance,
-            },
-            PositionConfig::Relative { max_distance } => Kind::Relative {
-                table: init.matrix(
-                    "position.weight",
-                    config.heads,
-                    2 * max_distance + 1,
-                    Role::Table,
-                ),
-                max_distance: *max_distance,
-            },
+            PositionConfig::Alibi {} => Kind::Biased(ScoreBias::Alibi),
+            PositionConfig::T5 { buckets, max_distance } => Kind::Biased(ScoreBias::T5 {
+                table: table(*buckets, config.heads),
+                buckets: match direction {
+                    Direction::Causal => Buckets::causal(*buckets, *max_distance),
+                    Direction::Bidirectional => Buckets::bidirectional(*buckets, *max_distance),
+                },
+            }),
+            PositionConfig::Relative { max_distance } => Kind::Biased(ScoreBias::Relative {
+                table: table(config.heads, 2 * max_distance + 1),
+                reach: *max_distance,
+            }),
         };
         Self { kind }
-    }
-
-    /// How much of the width is the position's own, beside the token.
-    pub fn beside(&self) -> usize {
-        match &self.kind {
-            Kind::Learned(_, Combine::Concatenate { width })
-            | Kind::Sinusoidal(_, Combine::Concatenate { width }) => *width,
-            _ => 0,
-        }
     }
 
     /// Joins position vectors to token vectors `x` (B, T, …) whose first stands at `start`.
@@ -139,37 +125,19 @@ impl Positions {
         }
     }
 
-    /// Rotates the queries and keys of a packed projection (B, T, (H + 2K)·D), if that is how.
-    pub fn rotate(&self, packed: Var, query_and_key_heads: usize, start: usize) -> Var {
+    /// Rotates the queries and keys of a packed projection (B, T, H·D + K·D + …), if that is how.
+    pub fn rotate(&self, packed: Var, heads: &Heads, start: usize) -> Var {
         match &self.kind {
-            Kind::Rope(table) => ops::rope::rope(packed, table, query_and_key_heads, start),
+            Kind::Rope(table) => ops::rope::rope(packed, table, heads.queries + heads.keys, start),
             _ => packed,
         }
     }
 
     /// What is added to scores.
-    pub fn score_bias(&self) -> ScoreBias {
+    pub fn score_bias(&self) -> Option<&ScoreBias> {
         match &self.kind {
-            Kind::Alibi => ScoreBias::Alibi,
-            Kind::T5 { table, buckets, max_distance } => ScoreBias::T5 {
-                table: table.clone(),
-                buckets: *buckets,
-                max_distance: *max_distance,
-            },
-            Kind::Relative { table, max_distance } => {
-                ScoreBias::Relative { table: table.clone(), reach: *max_distance }
-            }
-            _ => ScoreBias::None,
-        }
-    }
-
-    /// Its parameters.
-    pub fn parameters(&self) -> Vec<Param> {
-        match &self.kind {
-            Kind::Learned(table, _) | Kind::T5 { table, .. } | Kind::Relative { table, .. } => {
-                vec![table.clone()]
-            }
-            _ => Vec::new(),
+            Kind::Biased(bias) => Some(bias),
+            _ => None,
         }
     }
 }

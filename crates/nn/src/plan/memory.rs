@@ -13,7 +13,7 @@
 //! size, and the f32 original goes when its last user returns.
 
 use super::rehearsal::{Stage, Value, Weight};
-use crate::config::{Combine, DecoderConfig, NormKind, Placement, PositionConfig};
+use crate::config::{Combine, DecoderConfig, NormKind, Placement, PositionConfig, StackConfig};
 use hearken_kernels::threads;
 use hearken_tensor::ops::head_cross_entropy;
 use std::rc::Rc;
@@ -27,12 +27,28 @@ pub struct Training {
     pub side_by_side: usize,
     /// T
     pub tokens: usize,
-    /// Numbers that the optimiser keeps per parameter: 2 for Adam, 1 for momentum, 0 for SGD.
-    pub optimizer_states: usize,
+    /// Numbers that the optimiser keeps per weight.
+    pub states: States,
     /// Bytes of a saved activation: 4, or 2 with 16-bit storage.
     pub activation_bytes: usize,
     /// Is each block computed again in backward?
     pub checkpointing: bool,
+}
+
+/// Numbers that the optimiser keeps per weight: 2 for Adam, 1 for momentum, 0 for SGD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct States {
+    /// Of matrices inside the model.
+    pub hidden: usize,
+    /// Of all others.
+    pub other: usize,
+}
+
+impl States {
+    /// As many for all.
+    pub fn both(states: usize) -> Self {
+        Self { hidden: states, other: states }
+    }
 }
 
 /// Bytes that training holds at its peak, by what they are for.
@@ -85,11 +101,11 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
     let half = training.activation_bytes < size_of::<f32>();
     let stage = Stage::new(half, training.side_by_side);
     let model = Rc::new(Model::new(config, training, &stage));
-    step(&model, training);
+    step(&model, config.vocabulary, training);
     model.update();
-    step(&model, training);
+    step(&model, config.vocabulary, training);
     let parameters = size_of::<f32>() as u64 * parameters;
-    let optimizer = parameters * training.optimizer_states as u64;
+    let optimizer = size_of::<f32>() as u64 * model.optimizer_numbers(training.states);
     let reserved = stage.reserved();
     let gradients = parameters * training.side_by_side as u64;
     Memory {
@@ -97,7 +113,7 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
         gradients,
         optimizer,
         activations: reserved.saturating_sub(parameters + gradients + optimizer),
-        kernels: kernels(config, training),
+        kernels: kernels(&config.stack, training),
         in_use: stage.peak(),
     }
 }
@@ -106,9 +122,9 @@ pub(super) fn rehearse(config: &DecoderConfig, parameters: u64, training: Traini
 /// The backward of attention packs q and dout (if they are more than a tile), sums dq, and keeps
 /// two numbers, for each row of as many heads as fit 32 MiB; a product packs one of its operands,
 /// up to 4 MiB of it.
-fn kernels(c: &DecoderConfig, training: Training) -> u64 {
+fn kernels(c: &StackConfig, training: Training) -> u64 {
     const FLOAT: usize = size_of::<f32>();
-    let padded = c.head_width().next_multiple_of(16);
+    let padded = c.head_width().max(c.value_width()).next_multiple_of(16);
     let head = training.tokens * (3 * padded + 2) * FLOAT;
     let batch = training.batch.div_ceil(training.side_by_side);
     let attention = (batch * c.heads).min(((32 << 20) / head.max(1)).max(1)) * head;
@@ -120,8 +136,10 @@ fn kernels(c: &DecoderConfig, training: Training) -> u64 {
 
 /// The parameters of a model as sizes, and the sizes of a batch.
 struct Model {
-    config: DecoderConfig,
+    config: StackConfig,
     stage: Stage,
+    /// Numbers in matrices inside the model, and in all others.
+    numbers: [u64; 2],
     rows: usize,
     /// B·H·T
     sums: usize,
@@ -158,15 +176,34 @@ impl Model {
         all.for_each(Weight::update);
     }
 
-    fn new(c: &DecoderConfig, training: Training, stage: &Stage) -> Self {
-        let copies = 1 + training.optimizer_states;
-        let bias = |n: usize| if c.bias { n } else { 0 };
-        let weight =
-            |wide: usize, narrow: usize, bias: usize| stage.weight(wide * narrow, bias, copies);
+    /// What the optimiser keeps.
+    fn optimizer_numbers(&self, states: States) -> u64 {
+        self.numbers[0] * states.hidden as u64 + self.numbers[1] * states.other as u64
+    }
+
+    fn new(config: &DecoderConfig, training: Training, stage: &Stage) -> Self {
+        let c = &config.stack;
+        let numbers = std::cell::Cell::new([0; 2]);
+        let count = |which: usize, n: usize| {
+            let mut all = numbers.get();
+            all[which] += n as u64;
+            numbers.set(all);
+        };
+        let hidden = |wide: usize, narrow: usize, bias: bool| {
+            let bias = if bias { wide } else { 0 };
+            count(0, wide * narrow);
+            count(1, bias);
+            stage.weight(wide * narrow, bias, 1 + training.states.hidden)
+        };
+        let other = |numbers: usize, bias: usize| {
+            count(1, numbers + bias);
+            stage.weight(numbers, bias, 1 + training.states.other)
+        };
         let layer = c.norm.kind == NormKind::Layer;
-        let norm = || weight(1, c.width, if layer { bias(c.width) } else { 0 });
-        let head = c.head_width();
-        let (packed, mixed) = ((c.heads + 2 * c.kv_heads()) * head, c.heads * head);
+        let norm = || other(c.width, if layer && c.bias.norm { c.width } else { 0 });
+        let (keys, values) = (c.head_width(), c.value_width());
+        let packed = (c.heads + c.kv_heads()) * keys + c.kv_heads() * values;
+        let mixed = c.heads * values;
         let wide = c.feed_forward_width();
         let up = if c.feed_forward.kind.is_gated() { 2 * wide } else { wide };
         let beside = |combine: &Combine| match combine {
@@ -176,38 +213,40 @@ impl Model {
         let (position, sinusoids, beside) = match &c.position {
             PositionConfig::Learned { combine } => {
                 let (width, beside) = beside(combine);
-                (Some(weight(c.context, width, 0)), None, beside)
+                (Some(other(config.context * width, 0)), None, beside)
             }
             PositionConfig::Sinusoidal { combine } => {
                 let (width, beside) = beside(combine);
-                (None, Some(stage.value(c.context * width)), beside)
+                (None, Some(stage.value(config.context * width)), beside)
             }
-            PositionConfig::T5 { buckets, .. } => (Some(weight(*buckets, c.heads, 0)), None, 0),
+            PositionConfig::T5 { buckets, .. } => (Some(other(*buckets * c.heads, 0)), None, 0),
             PositionConfig::Relative { max_distance } => {
-                (Some(weight(2 * max_distance + 1, c.heads, 0)), None, 0)
+                (Some(other((2 * max_distance + 1) * c.heads, 0)), None, 0)
             }
             _ => (None, None, 0),
         };
         let block = |_| BlockWeights {
             norm1: norm(),
-            qkv: weight(packed, c.width, bias(packed)),
-            out: weight(c.width, mixed, bias(c.width)),
+            qkv: hidden(packed, c.width, c.bias.attention_in),
+            out: hidden(c.width, mixed, c.bias.attention_out),
             norm2: norm(),
-            up: weight(up, c.width, bias(up)),
-            down: weight(c.width, wide, bias(c.width)),
+            up: hidden(up, c.width, c.bias.feed_forward),
+            down: hidden(c.width, wide, c.bias.feed_forward),
         };
-        Self {
+        let model = Self {
+            numbers: [0; 2],
             stage: stage.clone(),
             rows: training.batch * training.tokens,
             sums: training.batch * c.heads * training.tokens,
-            embedding: weight(c.vocabulary, c.width - beside, 0),
+            embedding: other(config.vocabulary * (c.width - beside), 0),
             position,
             blocks: (0..c.layers).map(block).collect(),
             norm: (c.norm.placement == Placement::Pre).then(norm),
-            head: (!c.tied).then(|| weight(c.vocabulary, c.width, 0)),
+            head: (!config.tied).then(|| other(config.vocabulary * c.width, 0)),
             _sinusoids: sinusoids,
             config: c.clone(),
-        }
+        };
+        Self { numbers: numbers.get(), ..model }
     }
 
     /// `norm(x)` keeps x and one or two numbers per row.
@@ -219,8 +258,9 @@ impl Model {
     /// (B, T, C) through attention, as `layers::Attention::whole`.
     fn attend(&self, x: &Value, weights: &BlockWeights) -> Value {
         let (c, stage) = (&self.config, &self.stage);
-        let (head, mixed) = (c.head_width(), c.heads * c.head_width());
-        let packed_width = mixed + 2 * c.kv_heads() * head;
+        let mixed = c.heads * c.value_width();
+        let packed_width =
+            (c.heads + c.kv_heads()) * c.head_width() + c.kv_heads() * c.value_width();
         // Rotations are done in place.
         let packed = stage.product(x, &weights.qkv, self.rows * packed_width);
         let biased =
@@ -316,14 +356,13 @@ impl Model {
 }
 
 /// Forward, the loss, backward.
-fn step(model: &Rc<Model>, training: Training) {
-    let c = &model.config;
+fn step(model: &Rc<Model>, vocabulary: usize, training: Training) {
     let hidden = model.hidden(training.checkpointing);
     // Each part has a chunk of logits.
-    let chunk = head_cross_entropy::rows_per_chunk(c.vocabulary) * training.side_by_side;
+    let chunk = head_cross_entropy::rows_per_chunk(vocabulary) * training.side_by_side;
     let chunk = chunk.min(model.rows);
     let head = model.head.as_ref().unwrap_or(&model.embedding);
-    model.stage.head(&hidden, head, model.rows, chunk * c.vocabulary);
+    model.stage.head(&hidden, head, model.rows, chunk * vocabulary);
     drop(hidden);
     model.stage.backward();
 }

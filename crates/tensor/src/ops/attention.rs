@@ -1,7 +1,7 @@
 //! Attention of every kind: `out = softmax(scale·q·kᵀ, changed by a rule)·v`, head by head.
 //!
 //! Shapes: q (B, T, H·D), k (B, S, K·D), v (B, S, K·Dv), out (B, T, H·Dv); or one packed
-//! (B, T, (H + 2K)·D) as a fused projection gives it. H is a multiple of K: query head h reads
+//! (B, T, H·D + K·D + K·Dv) as a fused projection gives it. H is a multiple of K: query head h reads
 //! key/value head h/(H/K), so K = H is multi-head, K = 1 multi-query, and between them grouped.
 //! What is visible and what is added to scores is a [`Scores`] rule: masks and biases of
 //! [`hearken_kernels::attention::scores`], composed at run time behind a pointer.
@@ -44,6 +44,8 @@ pub struct Attend {
     pub heads: usize,
     /// K
     pub kv_heads: usize,
+    /// The width of a head's values in a packed projection; D if `None`.
+    pub value_width: Option<usize>,
     /// Factor of q·k; 1/√D if `None`.
     pub scale: Option<f32>,
     /// Of the weights: the share that is dropped, and the randomness that decides which.
@@ -55,12 +57,19 @@ pub struct Attend {
 impl Attend {
     /// `heads` of their own, everything visible, nothing dropped.
     pub fn new(heads: usize) -> Self {
-        Self { heads, kv_heads: heads, scale: None, dropout: None, rule: Arc::new(Full) }
+        let (value_width, scale, dropout) = (None, None, None);
+        Self { heads, kv_heads: heads, value_width, scale, dropout, rule: Arc::new(Full) }
     }
 
     /// Groups of heads that share keys and values.
     pub fn kv_heads(mut self, kv_heads: usize) -> Self {
         self.kv_heads = kv_heads;
+        self
+    }
+
+    /// Values of another width than queries and keys, in a packed projection.
+    pub fn value_width(mut self, width: usize) -> Self {
+        self.value_width = Some(width);
         self
     }
 
@@ -89,7 +98,7 @@ pub fn attention(q: &Var, k: &Var, v: &Var, learned: &[&Var], attend: &Attend) -
     run(&Operands::Apart([q, k, v].map(|x| x.value().clone())), &[q, k, v], learned, attend)
 }
 
-/// Attention of a packed projection (B, T, (H + 2K)·D) to itself.
+/// Attention of a packed projection (B, T, H·D + K·D + K·Dv) to itself.
 pub fn attention_packed(qkv: &Var, learned: &[&Var], attend: &Attend) -> Var {
     run(&Operands::Packed(qkv.value().clone()), &[qkv], learned, attend)
 }
@@ -187,9 +196,18 @@ impl Operands<Tensor> {
                 kernel::Shape { batch, queries, keys, heads, kv_heads, width, value_width }
             }
             Operands::Packed(qkv) => {
-                let all = heads + 2 * kv_heads;
-                let (batch, tokens, width) = part(qkv, all, "packed queries, keys and values");
-                let (queries, keys, value_width) = (tokens, tokens, width);
+                let [batch, tokens, columns] = qkv.dims();
+                let own = attend.value_width.map(|width| (heads + kv_heads, kv_heads * width));
+                let (parts, apart) = own.unwrap_or((heads + 2 * kv_heads, 0));
+                assert!(
+                    parts > 0 && columns >= apart && (columns - apart).is_multiple_of(parts),
+                    "packed queries, keys and values of shape {} do not split into {heads} heads \
+                     on {kv_heads}",
+                    qkv.shape()
+                );
+                let width = (columns - apart) / parts;
+                let value_width = attend.value_width.unwrap_or(width);
+                let (queries, keys) = (tokens, tokens);
                 kernel::Shape { batch, queries, keys, heads, kv_heads, width, value_width }
             }
         }
@@ -204,7 +222,7 @@ impl Operands<Tensor> {
             ],
             Operands::Packed(qkv) => {
                 let heads = [s.heads, s.kv_heads, s.kv_heads];
-                Rows::packed(qkv.data(), s.queries, heads, [s.width; 3])
+                Rows::packed(qkv.data(), s.queries, heads, [s.width, s.width, s.value_width])
             }
         }
     }
@@ -302,7 +320,8 @@ impl Backward for AttentionBackward {
                 Operands::Packed(_) => gradients.write_many([0], |[slot]| match slot {
                     Some((data, write)) => {
                         let heads = [s.heads, s.kv_heads, s.kv_heads];
-                        let parts = RowsMut::packed(data, write, s.queries, heads, [s.width; 3]);
+                        let widths = [s.width, s.width, s.value_width];
+                        let parts = RowsMut::packed(data, write, s.queries, heads, widths);
                         call(parts.map(Some));
                     }
                     None => call([None, None, None]),

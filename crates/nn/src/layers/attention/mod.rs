@@ -1,0 +1,173 @@
+//! The attention layer: projections to queries, keys and values, a mechanism that mixes the values,
+//! and a projection back.
+//!
+//! ```text
+//! q = x·Wqᵀ, k = y·Wkᵀ, v = y·Wvᵀ          y = x attends to itself, else across
+//! out = concat over heads of mix(q, k, v)·Woᵀ
+//! ```
+//! A layer that attends to itself has one packed projection to all three. Who sees whom is
+//! [`visibility`]; how what is seen is mixed is [`softmax`].
+
+mod softmax;
+mod visibility;
+
+pub use visibility::Direction;
+
+use super::{Linear, Positions};
+use crate::cache::LayerCache;
+use crate::config::StackConfig;
+use crate::pass::{Layout, Pass};
+use crate::scope::Scope;
+use hearken_kernels::attention::Scores;
+use hearken_tensor::{Role, Var};
+use softmax::Softmax;
+use visibility::Visibility;
+
+/// What is visible and what is added to scores.
+pub(crate) type Rule = Box<dyn Scores + Send>;
+
+/// How many heads there are, and how wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// H: of queries.
+    pub queries: usize,
+    /// K: of keys and values.
+    pub keys: usize,
+    /// D: of a head's queries and keys.
+    pub width: usize,
+    /// Of a head's values.
+    pub value_width: usize,
+}
+
+impl Heads {
+    fn of(config: &StackConfig) -> Self {
+        Self {
+            queries: config.heads,
+            keys: config.kv_heads(),
+            width: config.head_width(),
+            value_width: config.value_width(),
+        }
+    }
+
+    /// Columns of queries, of keys, and of values.
+    pub fn columns(&self) -> [usize; 3] {
+        [self.queries * self.width, self.keys * self.width, self.keys * self.value_width]
+    }
+}
+
+/// An attention layer.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    projections: Projections,
+    /// (C, H·Dv)
+    out: Linear,
+    visibility: Visibility,
+    mechanism: Softmax,
+}
+
+#[derive(Clone, Debug)]
+enum Projections {
+    /// Of one input: (H·D + K·D + K·Dv, C).
+    Packed(Linear),
+    /// Queries of one input, keys and values of another.
+    Apart { queries: Linear, keys: Linear, values: Linear },
+}
+
+impl Attention {
+    /// Attention to itself. Parameters `qkv.*` and `out.*`.
+    pub fn to_itself(scope: &Scope, config: &StackConfig, direction: Direction) -> Self {
+        let heads = Heads::of(config);
+        let [queries, keys, values] = heads.columns();
+        let qkv = Linear::query_key(
+            &(scope / "qkv"),
+            queries + keys + values,
+            config.width,
+            queries + keys,
+            config.bias.attention_in,
+        );
+        let visibility = Visibility::new(direction, config.attention);
+        Self::with(scope, config, Projections::Packed(qkv), visibility)
+    }
+
+    /// Attention to another sequence, of vectors of `source_width`, all of which is visible but its
+    /// padding. Parameters `queries.*`, `keys.*`, `values.*` and `out.*`.
+    pub fn across(scope: &Scope, config: &StackConfig, source_width: usize) -> Self {
+        let [queries, keys, values] = Heads::of(config).columns();
+        let bias = config.bias.attention_in;
+        let scaled = |name: &str, rows: usize, width: usize| {
+            Linear::query_key(&(scope / name), rows, width, rows, bias)
+        };
+        let projections = Projections::Apart {
+            queries: scaled("queries", queries, config.width),
+            keys: scaled("keys", keys, source_width),
+            values: Linear::new(&(scope / "values"), values, source_width, bias, Role::Hidden),
+        };
+        Self::with(scope, config, projections, Visibility::everything())
+    }
+
+    fn with(
+        scope: &Scope,
+        config: &StackConfig,
+        projections: Projections,
+        visibility: Visibility,
+    ) -> Self {
+        let heads = Heads::of(config);
+        let mixed = heads.queries * heads.value_width;
+        let bias = config.bias.attention_out;
+        Self {
+            projections,
+            out: Linear::new(&(scope / "out"), config.width, mixed, bias, Role::Residual),
+            visibility,
+            mechanism: Softmax::new(scope, heads, config.dropout.attention),
+        }
+    }
+
+    /// The tokens of `x` (B, T, C) attend to each other, and with a cache to those before them. The
+    /// result (B, T, C) is added to `residual`.
+    pub fn forward(
+        &self,
+        x: &Var,
+        residual: Option<&Var>,
+        positions: &Positions,
+        pass: &Pass,
+        cache: Option<LayerCache<'_>>,
+    ) -> Var {
+        let Projections::Packed(qkv) = &self.projections else {
+            panic!("this layer attends to another sequence")
+        };
+        let start = cache.as_ref().map_or(0, LayerCache::len);
+        let [_, tokens, _] = x.value().dims();
+        let packed = qkv.forward(x); // (B, T, H·D + K·D + K·Dv)
+        let packed = positions.rotate(packed, &self.mechanism.heads, start);
+        let bias = positions.score_bias();
+        let rule = || {
+            let seen = self.visibility.rule(pass.layout(), tokens, start + tokens);
+            visibility::with_bias(seen, bias, self.mechanism.heads.queries, tokens, start + tokens)
+        };
+        let mixed = match cache {
+            Some(cache) => Var::constant(self.mechanism.cached(packed.value(), rule(), cache)),
+            None => self.mechanism.whole(&packed, rule, bias, pass),
+        }; // (B, T, H·Dv)
+        self.out.forward_onto(&mixed, residual)
+    }
+
+    /// The tokens of `x` (B, T, C) attend to `source` (B, S, C'), whose rows are laid out as said.
+    /// The result (B, T, C) is added to `residual`.
+    pub fn forward_across(
+        &self,
+        x: &Var,
+        residual: Option<&Var>,
+        source: &Var,
+        layout: &Layout,
+        pass: &Pass,
+    ) -> Var {
+        let Projections::Apart { queries, keys, values } = &self.projections else {
+            panic!("this layer attends to itself")
+        };
+        let ([_, tokens, _], [_, sources, _]) = (x.value().dims(), source.value().dims());
+        let (q, k, v) = (queries.forward(x), keys.forward(source), values.forward(source));
+        let rule = self.visibility.rule(layout, tokens, sources);
+        let mixed = self.mechanism.apart([&q, &k, &v], rule, pass); // (B, T, H·Dv)
+        self.out.forward_onto(&mixed, residual)
+    }
+}

@@ -1,0 +1,156 @@
+//! Models, one file per kind, and what models can do.
+//!
+//! Commands and tasks ask for an ability ([`Generates`], [`PredictsTokens`]) and not for a kind, so
+//! that a new kind works wherever it has what is needed. [`build`] makes the model that a
+//! configuration describes.
+
+mod decoder;
+
+pub use decoder::Decoder;
+
+use crate::cache::{Cache, CacheKind};
+use crate::config::ModelConfig;
+use crate::layers::{Head, Loss};
+use crate::pass::{Layout, Pass};
+use crate::scope::Weights;
+use hearken_tensor::ops::cross_entropy::{IGNORED, Options};
+use hearken_tensor::{Param, Tensor, Var, no_grad, side_by_side};
+use std::fmt::Debug;
+
+/// What every model is.
+pub trait Model: Debug + Send + Sync {
+    /// What it is made of.
+    fn config(&self) -> ModelConfig;
+
+    /// All parameters, in a fixed order.
+    fn parameters(&self) -> &[Param];
+
+    /// Computes blocks again in backward instead of keeping what is inside them.
+    fn set_checkpointing(&mut self, on: bool);
+
+    /// The model as one that predicts tokens, if it does.
+    fn predicts_tokens(&self) -> Option<&dyn PredictsTokens> {
+        None
+    }
+
+    /// The model as one that writes, if it can.
+    fn generates(&self) -> Option<&dyn Generates> {
+        None
+    }
+}
+
+/// Token ids of B rows of equal length, one after the other.
+#[derive(Clone, Debug)]
+pub struct Tokens<'a> {
+    /// (B, T)
+    pub ids: &'a [u32],
+    /// B
+    pub rows: usize,
+    /// What is special about the rows.
+    pub layout: Layout,
+}
+
+impl<'a> Tokens<'a> {
+    /// Rows without padding.
+    pub fn new(ids: &'a [u32], rows: usize) -> Self {
+        assert!(
+            rows > 0 && ids.len().is_multiple_of(rows),
+            "{} tokens are not {rows} sequences of equal length",
+            ids.len()
+        );
+        Self { ids, rows, layout: Layout::default() }
+    }
+
+    /// The same, laid out like this.
+    pub fn laid_out(self, layout: Layout) -> Self {
+        Self { layout, ..self }
+    }
+
+    /// (B, T)
+    pub fn shape(&self) -> [usize; 2] {
+        [self.rows, self.ids.len() / self.rows]
+    }
+}
+
+/// A model that predicts a token at every place: the next one, or one that is hidden.
+pub trait PredictsTokens: Model {
+    /// The last hidden state, (B, T, C).
+    fn hidden(&self, tokens: &Tokens<'_>, pass: &Pass) -> Var;
+
+    /// What turns hidden states into logits.
+    fn head(&self) -> Head;
+
+    /// The loss of predicting `targets`, one for each token.
+    fn loss(&self, tokens: &Tokens<'_>, targets: &[u32], pass: &Pass, options: Options) -> Loss {
+        self.head().loss(&self.hidden(tokens, pass), targets, options)
+    }
+
+    /// The loss of every target by itself (N), without gradients; 0 where it is ignored.
+    fn token_losses(&self, tokens: &Tokens<'_>, targets: &[u32]) -> Tensor {
+        no_grad(|| {
+            let hidden = self.hidden(tokens, &Pass::evaluate());
+            self.head().token_losses(hidden.value(), targets)
+        })
+    }
+
+    /// All logits, (B, T, V), without gradients.
+    fn logits(&self, tokens: &Tokens<'_>) -> Tensor {
+        no_grad(|| self.head().logits(&self.hidden(tokens, &Pass::evaluate())).into_value())
+    }
+}
+
+/// A model that writes, token by token.
+pub trait Generates: PredictsTokens {
+    /// V
+    fn vocabulary(&self) -> usize;
+
+    /// The longest sequence it is made for.
+    fn context(&self) -> usize;
+
+    /// An empty cache that fits this model.
+    fn cache(&self, batch: usize, capacity: usize, kind: CacheKind) -> Cache;
+
+    /// The logits after the last token of each sequence, (B, V), continuing the cache.
+    fn step(&self, ids: &[u32], batch: usize, cache: &mut Cache) -> Tensor;
+
+    /// The logits after the last token of each sequence, (B, V), computed from scratch.
+    fn next_logits(&self, ids: &[u32], batch: usize) -> Tensor {
+        no_grad(|| {
+            let hidden = self.hidden(&Tokens::new(ids, batch), &Pass::evaluate());
+            self.head().last_logits(hidden.value())
+        })
+    }
+}
+
+/// Makes a model. Panics if the configuration is not valid.
+pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
+    match config {
+        ModelConfig::Decoder(config) => Box::new(Decoder::new(config.clone(), weights)),
+    }
+}
+
+/// The mean loss of a batch, computed in `parts` [side by side](side_by_side), and its gradients
+/// added to those of the parameters. Dropout hits the same places of each part. Panics if the parts
+/// do not share the batch evenly.
+pub fn loss_and_gradients(
+    model: &dyn PredictsTokens,
+    ids: &[u32],
+    targets: &[u32],
+    batch: usize,
+    parts: usize,
+    pass: &Pass,
+    options: Options,
+) -> f32 {
+    assert!(parts > 0 && batch.is_multiple_of(parts), "{batch} sequences in {parts} equal parts");
+    let each = ids.len() / parts;
+    let counted = targets.iter().filter(|target| **target != IGNORED).count();
+    let share = 1.0 / counted.max(1) as f32;
+    let sums = side_by_side(parts, model.parameters(), |part| {
+        let at = part * each..(part + 1) * each;
+        let tokens = Tokens::new(&ids[at.clone()], batch / parts);
+        let loss = model.loss(&tokens, &targets[at], pass, options).sum;
+        loss.backward_with(Tensor::full(loss.shape(), share));
+        loss.value().item()
+    });
+    sums.iter().sum::<f32>() * share
+}

@@ -1,0 +1,92 @@
+//! One pass through a model: whether there is noise, how the batch is laid out, and who looks on.
+
+use hearken_tensor::Tensor;
+use hearken_tensor::rng::Key;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One pass through a model.
+#[derive(Clone, Debug, Default)]
+pub struct Pass {
+    noise: Option<Noise>,
+    layout: Layout,
+    record: Option<Record>,
+}
+
+/// What dropout is keyed by, beside its place in the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noise {
+    /// The run's seed.
+    pub seed: u64,
+    /// The step, or micro-batch, of the run.
+    pub step: u64,
+}
+
+/// What is special about the rows of a batch; by default, nothing: all tokens are real.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// How many tokens of each row are no padding: (B). What is beyond is seen by nobody.
+    pub lengths: Option<Arc<[usize]>>,
+    /// How many tokens of each row are seen by all of its tokens, even by earlier ones: (B). For
+    /// prefix language models.
+    pub prefixes: Option<Arc<[usize]>>,
+}
+
+impl Layout {
+    /// Rows of these lengths, padded to the longest.
+    pub fn padded(lengths: &[usize]) -> Self {
+        Self { lengths: Some(lengths.into()), prefixes: None }
+    }
+}
+
+impl Pass {
+    /// Without dropout: for evaluation and generation.
+    pub fn evaluate() -> Self {
+        Self::default()
+    }
+
+    /// With dropout.
+    pub fn train(noise: Noise) -> Self {
+        Self { noise: Some(noise), ..Self::default() }
+    }
+
+    /// The same pass over a batch that is laid out like this.
+    pub fn over(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// The same pass, with what happens inside written to `record`.
+    pub fn recorded(mut self, record: &Record) -> Self {
+        self.record = Some(record.clone());
+        self
+    }
+
+    /// How the batch is laid out.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The key of the noise at `site`, if this is a pass with noise.
+    pub fn key(&self, site: u64) -> Option<Key> {
+        self.noise.map(|Noise { seed, step }| Key { seed, step, site })
+    }
+
+    /// Notes a value by name; `make` runs only if somebody looks on.
+    pub fn note(&self, name: impl FnOnce() -> String, make: impl FnOnce() -> Tensor) {
+        if let Some(record) = &self.record {
+            let entry = (name(), make());
+            record.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        }
+    }
+}
+
+/// What a pass has noted, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Record(Arc<Mutex<Vec<(String, Tensor)>>>);
+
+impl Record {
+    /// All that was noted so far; the record is empty afterwards.
+    pub fn take(&self) -> Vec<(String, Tensor)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

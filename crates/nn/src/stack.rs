@@ -1,0 +1,108 @@
+//! A stack of blocks: what encoders and decoders are made of.
+//!
+//! ```text
+//! x = dropout(x + P[positions])        (B, T, C)
+//! x = block(x), L times
+//! x = norm(x)                          (pre-norm)
+//! ```
+
+use crate::block::{Block, Memory};
+use crate::cache::Cache;
+use crate::config::{Placement, StackConfig};
+use crate::layers::{Direction, Dropout, Norm, Positions};
+use crate::pass::Pass;
+use crate::scope::Scope;
+use hearken_tensor::{Var, checkpoint};
+use std::sync::Arc;
+
+/// Blocks, one after the other, and the positions that they share.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    positions: Arc<Positions>,
+    dropout: Dropout,
+    blocks: Vec<Arc<Block>>,
+    norm: Option<Norm>,
+    checkpointing: bool,
+}
+
+impl Stack {
+    /// Blocks that look in one `direction`, for sequences of up to `context` tokens; and at a source
+    /// of vectors of `source_width`, if there is one. Parameters `position.*`, `blocks.N.*` and,
+    /// with pre-norm, `norm.*`.
+    pub fn new(
+        scope: &Scope,
+        config: &StackConfig,
+        context: usize,
+        direction: Direction,
+        source_width: Option<usize>,
+    ) -> Self {
+        let per_block = if source_width.is_some() { 3 } else { 2 };
+        let scope = scope.starting(config.init, per_block * config.layers);
+        let positions = Positions::new(&(&scope / "position"), config, context, direction);
+        let block = |i| Block::new(&(&(&scope / "blocks") / i), config, direction, source_width);
+        let pre = config.norm.placement == Placement::Pre;
+        Self {
+            positions: Arc::new(positions),
+            dropout: scope.dropout("embedding.dropout", config.dropout.embedding),
+            blocks: (0..config.layers).map(|i| Arc::new(block(i))).collect(),
+            norm: pre.then(|| {
+                Norm::new(&(&scope / "norm"), config.norm, config.width, config.bias.norm)
+            }),
+            checkpointing: false,
+        }
+    }
+
+    /// Computes blocks again in backward instead of keeping what is inside them.
+    pub fn set_checkpointing(&mut self, on: bool) {
+        self.checkpointing = on;
+    }
+
+    /// The last hidden state (B, T, C) of token vectors `x` (B, T, …). With a cache they continue
+    /// what is in it.
+    pub fn forward(
+        &self,
+        x: Var,
+        memory: Option<&Memory>,
+        pass: &Pass,
+        mut cache: Option<&mut Cache>,
+    ) -> Var {
+        let [_, tokens, _] = x.value().dims();
+        let start = cache.as_ref().map_or(0, |cache| cache.len());
+        let x = self.positions.join(x, start);
+        let mut x = self.dropout.forward(x, pass);
+        for (i, block) in self.blocks.iter().enumerate() {
+            let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
+            x = if self.checkpointing && cache.is_none() {
+                self.checkpointed(block, &x, memory, pass)
+            } else {
+                block.forward(&x, &self.positions, memory, pass, cache)
+            };
+        }
+        if let Some(cache) = cache {
+            cache.advance(tokens);
+        }
+        match &self.norm {
+            Some(norm) => norm.forward(&x),
+            None => x,
+        }
+    }
+
+    /// What the block gets from outside of itself goes in as inputs, so that gradients reach it.
+    fn checkpointed(
+        &self,
+        block: &Arc<Block>,
+        x: &Var,
+        memory: Option<&Memory>,
+        pass: &Pass,
+    ) -> Var {
+        let (block, positions, pass) = (block.clone(), self.positions.clone(), pass.clone());
+        let layout = memory.map(|memory| memory.layout.clone());
+        let inputs: Vec<&Var> =
+            [Some(x), memory.map(|m| &m.hidden)].into_iter().flatten().collect();
+        checkpoint(&inputs, move |inputs| {
+            let memory = inputs.get(1).zip(layout.clone());
+            let memory = memory.map(|(hidden, layout)| Memory { hidden: hidden.clone(), layout });
+            block.forward(&inputs[0], &positions, memory.as_ref(), &pass, None)
+        })
+    }
+}
