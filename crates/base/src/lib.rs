@@ -6,13 +6,18 @@ pub mod settings;
 
 pub use error::{Error, Kind, Result};
 
-/// The candidate nearest to `word`, if it is near enough to be a slip of the finger.
+/// The candidate nearest to `word`, if it is near enough to be a slip: few letters differ, or one of
+/// the two begins with the other.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let is_near = |edits: usize, candidate: &str| {
+        let begins = candidate.starts_with(word) || word.starts_with(candidate);
+        edits <= 1 + candidate.len() / 3 || begins && word.len().min(candidate.len()) >= 3
+    };
     candidates
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(edits, candidate)| is_near(*edits, candidate))
         .min()
-        .filter(|(edits, candidate)| *edits <= 2 + candidate.len() / 3)
         .map(|(_, candidate)| candidate)
 }
 
@@ -26,6 +31,8 @@ mod tests {
         assert_eq!(nearest("haeds", names), Some("heads"));
         assert_eq!(nearest("wdth", names), Some("width"));
         assert_eq!(nearest("vocabulary", names), None);
+        assert_eq!(nearest("epsilon", ["eps", "kind"]), Some("eps"));
+        assert_eq!(nearest("size", ["kind"]), None);
         assert_eq!(nearest("x", []), None);
     }
 }

@@ -2,8 +2,9 @@
 //! between them.
 
 use hearken_nn::config::FeedForwardKind;
-use hearken_nn::init::Init;
-use hearken_nn::layers::{FeedForward, Linear, Pass};
+use hearken_nn::layers::FeedForward;
+use hearken_nn::pass::Pass;
+use hearken_nn::scope::{Scope, Weights};
 use hearken_nn::variants;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Var};
@@ -34,40 +35,43 @@ fn convolution(x: &[Vec<f64>], kernel: &[Vec<Vec<f64>>], bias: &[f64]) -> Vec<Ve
 }
 
 /// The matrix of a linear layer as kernels of width 1, and its bias.
-fn kernels(layer: &Linear) -> (Vec<Vec<Vec<f64>>>, Vec<f64>) {
-    let weight = layer.weight.value();
+fn kernels(parameters: &[Param], layer: &str) -> (Vec<Vec<Vec<f64>>>, Vec<f64>) {
+    let find = |name: &str| {
+        let name = format!("{layer}.{name}");
+        parameters.iter().find(|p| p.name() == name).expect("it has one").value()
+    };
+    let (weight, bias) = (find("weight"), find("bias"));
     let rows = weight.data().chunks_exact(weight.shape().width());
     let kernels = rows.map(|row| row.iter().map(|&w| vec![f64::from(w)]).collect()).collect();
-    let bias = layer.bias.as_ref().map(Param::value).expect("made with a bias");
     (kernels, bias.data().iter().map(|&b| f64::from(b)).collect())
 }
 
-fn layer(kind: FeedForwardKind) -> FeedForward {
-    let mut config = variants::base();
+fn layer(kind: FeedForwardKind) -> (FeedForward, Vec<Param>) {
+    let mut config = variants::base().stack;
     config.feed_forward.kind = kind;
-    config.bias = true;
-    let layer = FeedForward::new(&Init::new(1, config.init, 1), "layer", &config, 0);
+    let scope = Scope::root(Weights::Drawn { seed: 1 }).starting(config.init, 2);
+    let layer = FeedForward::new(&scope, &config);
+    let parameters = scope.parameters();
     // A bias starts at zero, which would hide one that is left out.
-    for (seed, linear) in [(2, &layer.up), (3, &layer.down)] {
-        let bias = linear.bias.as_ref().expect("made with a bias");
+    for (seed, bias) in (2..).zip(parameters.iter().filter(|p| p.name().ends_with("bias"))) {
         bias.set_value(Rng::new(seed).normal(bias.shape(), 0.5));
     }
-    layer
+    (layer, parameters)
 }
 
 #[test]
 fn a_feed_forward_layer_is_two_convolutions_of_width_one() {
-    let layer = layer(FeedForwardKind::Relu);
-    let width = variants::base().width;
+    let (layer, parameters) = layer(FeedForwardKind::Relu);
+    let width = variants::base().stack.width;
     let tokens = Rng::new(4).normal([TOKENS, width], 1.0);
-    let got = layer.forward(&Var::constant(tokens.clone()), &Pass::evaluate());
+    let got = layer.forward(&Var::constant(tokens.clone()), None, &Pass::evaluate());
 
     let channel = |c: usize| (0..TOKENS).map(|t| f64::from(tokens.data()[t * width + c])).collect();
     let signals: Vec<Vec<f64>> = (0..width).map(channel).collect();
-    let (kernel, bias) = kernels(&layer.up);
+    let (kernel, bias) = kernels(&parameters, "up");
     let mut hidden = convolution(&signals, &kernel, &bias);
     hidden.iter_mut().flatten().for_each(|x| *x = x.max(0.0));
-    let (kernel, bias) = kernels(&layer.down);
+    let (kernel, bias) = kernels(&parameters, "down");
     let want = convolution(&hidden, &kernel, &bias);
 
     for (c, want) in want.iter().enumerate() {
@@ -82,10 +86,13 @@ fn a_feed_forward_layer_is_two_convolutions_of_width_one() {
 #[test]
 fn a_token_changes_nothing_but_itself() {
     for kind in [FeedForwardKind::Gelu, FeedForwardKind::Swiglu] {
-        let layer = layer(kind);
-        let width = variants::base().width;
+        let (layer, _) = layer(kind);
+        let width = variants::base().stack.width;
         let mut tokens = Rng::new(4).normal([TOKENS, width], 1.0);
-        let run = |x| layer.forward(&Var::constant(x), &Pass::evaluate()).value().data().to_vec();
+        let run = |x| {
+            let x = Var::constant(x);
+            layer.forward(&x, None, &Pass::evaluate()).value().data().to_vec()
+        };
         let before = run(tokens.clone());
         tokens.data_mut()[3 * width..4 * width].fill(2.0);
         let after = run(tokens);

@@ -3,9 +3,9 @@
 use hearken_kernels::optimizer::{Adam, Decay, adam_step};
 use hearken_kernels::threads::with_threads;
 use hearken_nn::config::{DecoderConfig, DropoutConfig, ModelConfig};
-use hearken_nn::decoder::Decoder;
-use hearken_nn::layers::{Noise, Pass};
-use hearken_nn::plan::{Plan, Training};
+use hearken_nn::models::{Decoder, Model, loss_and_gradients};
+use hearken_nn::pass::{Noise, Pass};
+use hearken_nn::plan::{Plan, States, Training};
 use hearken_nn::{presets, variants};
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::{Storage, Tensor, pool, with_storage};
@@ -15,9 +15,9 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
     pool::release();
     let before = pool::usage();
     pool::reset_peak();
-    let mut model = Decoder::new(config.clone(), 1);
+    let mut model = Decoder::drawn(config.clone(), 1);
     model.set_checkpointing(training.checkpointing);
-    let parameters = model.parameters();
+    let parameters = model.parameters().to_vec();
     let zeros = || parameters.iter().map(|p| Tensor::zeros(p.shape())).collect::<Vec<_>>();
     let (mut means, mut squares) = (zeros(), zeros());
     let ids: Vec<u32> =
@@ -26,7 +26,7 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
         let pass = Pass::train(Noise { seed: 1, step: step as u64 });
         with_storage(storage, || {
             let (batch, parts) = (training.batch, training.side_by_side);
-            model.loss_and_gradients(&ids, &ids, batch, parts, &pass, Options::default())
+            loss_and_gradients(&model, &ids, &ids, batch, parts, &pass, Options::default())
         });
         for ((parameter, mean), square) in parameters.iter().zip(&mut means).zip(&mut squares) {
             let adam = Adam {
@@ -69,7 +69,7 @@ const TRAINING: Training = Training {
     batch: 3,
     tokens: 64,
     side_by_side: 1,
-    optimizer_states: 2,
+    states: States { hidden: 2, other: 2 },
     activation_bytes: 4,
     checkpointing: false,
 };
@@ -81,13 +81,15 @@ fn the_plan_comes_true() {
         .map(|name| {
             let path = format!("{}/../../configs/bench/{name}.toml", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(&path).unwrap();
-            let ModelConfig::Decoder(config) = presets::model_of(&text, name).unwrap();
-            (name.to_owned(), DecoderConfig { layers: 2, ..config })
+            let ModelConfig::Decoder(mut config) = presets::model_of(&text, name).unwrap();
+            config.stack.layers = 2;
+            (name.to_owned(), config)
         })
         .to_vec();
-    for (name, config) in variants::all() {
+    for (name, mut config) in variants::all() {
         // Wide enough that the loss and the like do not show.
-        configs.push((name, DecoderConfig { width: 48, head_width: None, context: 64, ..config }));
+        (config.stack.width, config.stack.head_width, config.context) = (48, None, 64);
+        configs.push((name, config));
     }
     for (name, config) in &configs {
         for checkpointing in [false, true] {
@@ -95,7 +97,8 @@ fn the_plan_comes_true() {
             let half = Training { activation_bytes: 2, checkpointing, ..TRAINING };
             compare(name, config, half, Storage::Bf16);
         }
-        let dropped = DecoderConfig { dropout: DropoutConfig::everywhere(0.1), ..config.clone() };
+        let mut dropped = config.clone();
+        dropped.stack.dropout = DropoutConfig::everywhere(0.1);
         compare(&format!("{name}, dropout"), &dropped, TRAINING, Storage::F32);
     }
     // A vocabulary that is larger than everything else: the peak is in the head.

@@ -2,9 +2,10 @@
 
 use hearken_nn::cache::CacheKind;
 use hearken_nn::config::{DropoutConfig, FeedForwardKind};
-use hearken_nn::decoder::Decoder;
-use hearken_nn::layers::{Noise, Pass};
+use hearken_nn::models::{Decoder, Generates, Model, PredictsTokens, Tokens};
+use hearken_nn::pass::{Noise, Pass};
 use hearken_nn::plan::Plan;
+use hearken_nn::scope::Weights;
 use hearken_nn::variants;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::rng::Rng;
@@ -19,8 +20,9 @@ fn ids(seed: u64, vocabulary: usize) -> Vec<u32> {
 }
 
 fn loss_of(model: &Decoder, pass: &Pass) -> hearken_tensor::Var {
-    let vocabulary = model.config().vocabulary;
-    model.loss(&ids(1, vocabulary), &ids(2, vocabulary), BATCH, pass, Options::default())
+    let vocabulary = model.vocabulary();
+    let (ids, targets) = (ids(1, vocabulary), ids(2, vocabulary));
+    model.loss(&Tokens::new(&ids, BATCH), &targets, pass, Options::default()).mean()
 }
 
 /// The largest error of the gradient along random directions in the space of all parameters,
@@ -63,15 +65,16 @@ fn gradients_match_differences_of_the_loss() {
     for (name, config) in variants::all() {
         // The loss is good to about 3e-7 in f32: over a step of 2e-3 that is 1.5e-4, and what is
         // left of the fourth-order error is of the same size for these sharp little models.
-        let (step, bound, starts) = if config.feed_forward.kind == FeedForwardKind::Relu {
+        let (step, bound, starts) = if config.stack.feed_forward.kind == FeedForwardKind::Relu {
             // ReLU has kinks: a step must be short not to cross one, which makes rounding larger,
             // and a start that happens to lie beside one says nothing: another is tried.
             (3e-4, 1e-2, 1..9)
         } else {
             (2e-3, 2e-3, 7..8)
         };
-        let errors: Vec<f64> =
-            starts.map(|seed| gradient_error(&Decoder::new(config.clone(), seed), step)).collect();
+        let errors: Vec<f64> = starts
+            .map(|seed| gradient_error(&Decoder::drawn(config.clone(), seed), step))
+            .collect();
         assert!(errors.iter().any(|error| *error < bound), "{name}: off by {errors:?}");
     }
 }
@@ -79,14 +82,14 @@ fn gradients_match_differences_of_the_loss() {
 #[test]
 fn checkpointing_gives_the_same_bits() {
     for (name, mut config) in variants::all() {
-        config.dropout = DropoutConfig::everywhere(0.2);
+        config.stack.dropout = DropoutConfig::everywhere(0.2);
         let run = |checkpointing| {
-            let mut model = Decoder::new(config.clone(), 7);
+            let mut model = Decoder::drawn(config.clone(), 7);
             model.set_checkpointing(checkpointing);
             let loss = loss_of(&model, &Pass::train(Noise { seed: 1, step: 2 }));
             loss.backward();
             let gradients =
-                model.parameters().into_iter().map(|p| p.gradient().unwrap().data().to_vec());
+                model.parameters().iter().map(|p| p.gradient().unwrap().data().to_vec());
             (loss.value().item(), gradients.collect::<Vec<_>>())
         };
         assert!(run(true) == run(false), "{name}");
@@ -97,9 +100,9 @@ fn checkpointing_gives_the_same_bits() {
 fn cached_logits_equal_uncached_ones() {
     for (name, config) in variants::all() {
         let vocabulary = config.vocabulary;
-        let model = Decoder::new(config, 7);
+        let model = Decoder::drawn(config, 7);
         let ids = ids(1, vocabulary);
-        let all = model.logits(&ids, BATCH); // (B, T, V)
+        let all = model.logits(&Tokens::new(&ids, BATCH)); // (B, T, V)
         for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
             let mut cache = model.cache(BATCH, TOKENS, kind);
             let mut at = 0;
@@ -132,7 +135,7 @@ fn cached_logits_equal_uncached_ones() {
 #[test]
 fn the_planner_counts_every_parameter() {
     for (name, config) in variants::all() {
-        let model = Decoder::empty(config.clone());
+        let model = Decoder::new(config.clone(), Weights::Unset);
         let counted: usize = model.parameters().iter().map(|p| p.shape().len()).sum();
         assert_eq!(Plan::new(&config).parameters(), counted as u64, "{name}");
     }
@@ -141,7 +144,7 @@ fn the_planner_counts_every_parameter() {
 #[test]
 fn parameters_have_distinct_names() {
     for (name, config) in variants::all() {
-        let model = Decoder::empty(config);
+        let model = Decoder::new(config, Weights::Unset);
         let mut names: Vec<String> =
             model.parameters().iter().map(|p| p.name().to_owned()).collect();
         let all = names.len();

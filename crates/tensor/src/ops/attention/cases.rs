@@ -21,8 +21,12 @@ fn reference(attend: &Attend, added: Added, inputs: &[Array], packed: bool) -> A
     let [b, t, _] = inputs[0].shape.dims() else { panic!("queries have three dimensions") };
     let (b, t, s) = (*b, *t, if packed { *t } else { inputs[1].shape.dims()[1] });
     let tables = &inputs[if packed { 1 } else { 3 }..];
-    let width = inputs[0].shape.width() / if packed { h + 2 * kv } else { h };
-    let value_width = if packed { width } else { inputs[2].shape.width() / kv };
+    let columns = inputs[0].shape.width();
+    let (width, value_width) = match (packed, attend.value_width) {
+        (false, _) => (columns / h, inputs[2].shape.width() / kv),
+        (true, None) => (columns / (h + 2 * kv), columns / (h + 2 * kv)),
+        (true, Some(own)) => ((columns - kv * own) / (h + kv), own),
+    };
     // Heads of q, k and v; in a packed row they follow each other.
     let q = |b: usize, i: usize, n: usize| &inputs[0].row(b * t + i)[n * width..][..width];
     let k = |b: usize, j: usize, n: usize| {
@@ -30,8 +34,8 @@ fn reference(attend: &Attend, added: Added, inputs: &[Array], packed: bool) -> A
         &x.row(b * s + j)[n * width..][..width]
     };
     let v = |b: usize, j: usize, n: usize| {
-        let (x, n) = if packed { (&inputs[0], h + kv + n) } else { (&inputs[2], n) };
-        &x.row(b * s + j)[n * value_width..][..value_width]
+        let (x, start) = if packed { (&inputs[0], (h + kv) * width) } else { (&inputs[2], 0) };
+        &x.row(b * s + j)[start + n * value_width..][..value_width]
     };
     let scale = attend.scale.map_or(1.0 / (width as f64).sqrt(), f64::from);
     let mut out = Array::zeros([b, t, h * value_width]);
@@ -122,10 +126,20 @@ pub fn cases() -> Vec<Case> {
                 torch!(4, 2, "bias")
             ))
     };
+    let wide_values_packed = {
+        let attend = || Attend::new(4).kv_heads(2).value_width(3).rule(Causal::new(66, 66));
+        let forward = move |x: &[Var]| attention_packed(&x[0], &[], &attend());
+        let reference = move |x: &[Array]| reference(&attend(), hidden_ahead, x, true);
+        Case::new("attention", "packed_with_values_of_another_width", tolerance, forward, reference)
+            .normal("qkv", [2, 66, 6 * 5 + 2 * 3])
+            .extra("bias", bias([1, 1, 66, 66], hidden_ahead))
+            .torch(concat!("q, k, v = qkv.split([20, 10, 6], -1)\n", torch!(4, 2, "bias")))
+    };
     vec![
         apart("cross", [2, 5, 7, 2, 2, 4, 3], |_| Attend::new(2), |_, _, _, _, _| 0.0)
             .torch(torch!(2, 2, "None")),
         causal_packed,
+        wide_values_packed,
         apart(
             "scaled_multi_query_cache",
             [2, 3, 66, 4, 1, 8, 8],

@@ -1,0 +1,216 @@
+//! Stacks of every direction: who sees whom, attention to another sequence, and their gradients.
+
+use hearken_nn::block::Memory;
+use hearken_nn::config::{AttentionConfig, DropoutConfig, Placement, PositionConfig, StackConfig};
+use hearken_nn::layers::Direction;
+use hearken_nn::pass::{Layout, Noise, Pass};
+use hearken_nn::scope::{Scope, Weights};
+use hearken_nn::stack::Stack;
+use hearken_nn::variants;
+use hearken_tensor::rng::Rng;
+use hearken_tensor::{Param, Tensor, Var, no_grad};
+
+const ROWS: usize = 2;
+const TOKENS: usize = 9;
+const SOURCE: usize = 6;
+const SOURCE_WIDTH: usize = 10;
+
+fn config() -> StackConfig {
+    StackConfig { position: PositionConfig::None {}, ..variants::base().stack }
+}
+
+fn stack(config: &StackConfig, direction: Direction, source: Option<usize>) -> (Stack, Vec<Param>) {
+    let scope = Scope::root(Weights::Drawn { seed: 5 });
+    let stack = Stack::new(&scope, config, TOKENS, direction, source);
+    (stack, scope.parameters())
+}
+
+fn input() -> Tensor {
+    Rng::new(1).normal([ROWS, TOKENS, config().width], 1.0)
+}
+
+fn run(stack: &Stack, x: &Tensor, layout: Layout) -> Vec<f32> {
+    let pass = Pass::evaluate().over(layout);
+    no_grad(|| stack.forward(Var::constant(x.clone()), None, &pass, None)).value().data().to_vec()
+}
+
+/// Which tokens of row 0 change when token `changed` does.
+fn touched(stack: &Stack, changed: usize, layout: &Layout) -> Vec<usize> {
+    let width = config().width;
+    let mut x = input();
+    let before = run(stack, &x, layout.clone());
+    x.data_mut()[changed * width..(changed + 1) * width].fill(2.0);
+    let after = run(stack, &x, layout.clone());
+    let differs =
+        |t: &usize| before[t * width..(t + 1) * width] != after[t * width..(t + 1) * width];
+    (0..TOKENS).filter(differs).collect()
+}
+
+#[test]
+fn each_direction_sees_what_it_should() {
+    let full = config();
+    let window =
+        StackConfig { layers: 1, attention: AttentionConfig::Window { size: 2 }, ..config() };
+    let sparse = AttentionConfig::Sparse { window: 2, stride: 0, global: 1 };
+    let sparse = StackConfig { layers: 1, attention: sparse, ..config() };
+    let plain = Layout::default();
+    let prefix = Layout { prefixes: Some([5, 2].into()), ..Layout::default() };
+    let all: Vec<usize> = (0..TOKENS).collect();
+    for (config, direction, layout, changed, want) in [
+        (&full, Direction::Causal, &plain, 3, &all[3..]),
+        (&full, Direction::Bidirectional, &plain, 3, &all[..]),
+        (&full, Direction::Causal, &prefix, 3, &all[..]), // inside of the prefix of 5
+        (&full, Direction::Causal, &prefix, 6, &all[6..]), // behind it
+        (&window, Direction::Causal, &plain, 3, &all[3..5]),
+        (&window, Direction::Bidirectional, &plain, 3, &all[2..5]),
+        (&window, Direction::Causal, &prefix, 3, &all[..]),
+        (&sparse, Direction::Bidirectional, &plain, 0, &all[..]), // the global token
+        (&sparse, Direction::Causal, &plain, 5, &all[5..7]),
+    ] {
+        let (stack, _) = stack(config, direction, None);
+        let got = touched(&stack, changed, layout);
+        assert_eq!(got, want, "{direction:?}, {:?}, {layout:?}", config.attention);
+    }
+}
+
+#[test]
+fn padding_is_seen_by_nobody_and_changes_nothing() {
+    let width = config().width;
+    for direction in [Direction::Causal, Direction::Bidirectional] {
+        let (stack, _) = stack(&config(), direction, None);
+        let layout = Layout::padded(&[5, TOKENS]);
+        for padded in 5..TOKENS {
+            let got = touched(&stack, padded, &layout);
+            assert!(got.iter().all(|t| *t >= 5), "{direction:?}: {padded} reaches {got:?}");
+        }
+        // The five real tokens by themselves.
+        let x = input();
+        let short = Tensor::new([1, 5, width], &x.data()[..5 * width]);
+        let alone = run(&stack, &short, Layout::default());
+        let padded = run(&stack, &x, layout);
+        for (a, b) in alone.iter().zip(&padded[..5 * width]) {
+            assert!((a - b).abs() < 1e-5, "{a} alone, {b} beside padding"); // sums in another order
+        }
+    }
+}
+
+#[test]
+fn without_positions_a_bidirectional_stack_is_permutation_equivariant() {
+    let width = config().width;
+    let (stack, _) = stack(&config(), Direction::Bidirectional, None);
+    let x = input();
+    let mut reversed = x.clone();
+    for row in 0..ROWS {
+        for t in 0..TOKENS {
+            let from = (row * TOKENS + TOKENS - 1 - t) * width;
+            let to = (row * TOKENS + t) * width;
+            reversed.data_mut()[to..to + width].copy_from_slice(&x.data()[from..from + width]);
+        }
+    }
+    let (a, b) = (run(&stack, &x, Layout::default()), run(&stack, &reversed, Layout::default()));
+    for t in 0..TOKENS {
+        for c in 0..width {
+            let (a, b) = (a[t * width + c], b[(TOKENS - 1 - t) * width + c]);
+            assert!((a - b).abs() < 1e-5, "token {t}: {a} and {b}");
+        }
+    }
+}
+
+fn memory(hidden: Var) -> Memory {
+    Memory { hidden, layout: Layout::padded(&[SOURCE, 4]) }
+}
+
+/// A scalar of what comes out, with a weight of its own for every number.
+fn weighted(stack: &Stack, x: Var, source: Var, pass: &Pass) -> Var {
+    let out = stack.forward(x, Some(&memory(source)), pass, None);
+    let weights = Rng::new(9).normal(out.shape(), 1.0);
+    (&out * &Var::constant(weights)).sum()
+}
+
+fn cross_variants() -> Vec<StackConfig> {
+    let mut post = config();
+    post.norm.placement = Placement::Post;
+    let wide = StackConfig { value_width: Some(7), kv_heads: Some(2), ..config() };
+    let t5 = PositionConfig::T5 { buckets: 6, max_distance: 10 };
+    let scaled = StackConfig { residual_scale: 0.5, position: t5, ..config() };
+    vec![config(), post, wide, scaled]
+}
+
+#[test]
+fn gradients_through_attention_to_another_sequence_match_differences() {
+    for config in cross_variants() {
+        let (stack, parameters) = stack(&config, Direction::Causal, Some(SOURCE_WIDTH));
+        assert!(parameters.iter().any(|p| p.name() == "blocks.1.cross_attention.keys.weight"));
+        let x = Param::new("x", hearken_tensor::Role::Hidden, input());
+        let source = Rng::new(2).normal([ROWS, SOURCE, SOURCE_WIDTH], 1.0);
+        let source = Param::new("source", hearken_tensor::Role::Hidden, source);
+        let all: Vec<Param> = parameters.into_iter().chain([x.clone(), source.clone()]).collect();
+        let value = || weighted(&stack, x.var(), source.var(), &Pass::evaluate());
+        value().backward();
+        let start: Vec<Tensor> = all.iter().map(Param::value).collect();
+        let mut rng = Rng::new(3);
+        let direction: Vec<Tensor> = all.iter().map(|p| rng.normal(p.shape(), 1.0)).collect();
+        let mut slope = 0.0;
+        for (p, direction) in all.iter().zip(&direction) {
+            let gradient = p.gradient().expect("everything takes part");
+            let pairs = gradient.data().iter().zip(direction.data());
+            slope += pairs.map(|(g, d)| f64::from(*g) * f64::from(*d)).sum::<f64>();
+        }
+        let at = |step: f32| {
+            for ((p, start), direction) in all.iter().zip(&start).zip(&direction) {
+                let mut moved = start.clone();
+                moved.data_mut().iter_mut().zip(direction.data()).for_each(|(x, d)| *x += step * d);
+                p.set_value(moved);
+            }
+            f64::from(no_grad(value).value().item())
+        };
+        let step = 1e-3;
+        let near = at(step) - at(-step);
+        let far = at(2.0 * step) - at(-2.0 * step);
+        let differences = (8.0 * near - far) / (12.0 * f64::from(step));
+        // Sums of 288 numbers of size 1 are good to about 1e-5, over a step of 1e-3.
+        let off = (slope - differences).abs() / (slope.abs() + 1.0);
+        assert!(off < 5e-3, "{slope} and {differences}");
+    }
+}
+
+#[test]
+fn checkpointing_gives_the_same_bits_across() {
+    for mut config in cross_variants() {
+        config.dropout = DropoutConfig::everywhere(0.2);
+        let run = |checkpointing| {
+            let (mut stack, parameters) = stack(&config, Direction::Causal, Some(SOURCE_WIDTH));
+            stack.set_checkpointing(checkpointing);
+            let (x, source) =
+                (Var::leaf(input()), Rng::new(2).normal([ROWS, SOURCE, SOURCE_WIDTH], 1.0));
+            let source = Var::leaf(source);
+            let pass = Pass::train(Noise { seed: 1, step: 2 });
+            let out = weighted(&stack, x.clone(), source.clone(), &pass);
+            out.backward();
+            let inputs = [x.gradient(), source.gradient()];
+            let all = parameters.iter().map(Param::gradient).chain(inputs);
+            let gradients: Vec<Vec<f32>> =
+                all.map(|g| g.expect("everything takes part").data().to_vec()).collect();
+            (out.value().item(), gradients)
+        };
+        assert!(run(true) == run(false));
+    }
+}
+
+#[test]
+fn padding_of_the_source_is_seen_by_nobody() {
+    let (stack, _) = stack(&config(), Direction::Causal, Some(SOURCE_WIDTH));
+    let mut source = Rng::new(2).normal([ROWS, SOURCE, SOURCE_WIDTH], 1.0);
+    let out = |source: &Tensor| {
+        let source = Var::constant(source.clone());
+        no_grad(|| {
+            weighted(&stack, Var::constant(input()), source, &Pass::evaluate()).value().item()
+        })
+    };
+    let before = out(&source);
+    // Row 1 has four real vectors.
+    source.data_mut()[(SOURCE + 4) * SOURCE_WIDTH..].fill(3.0);
+    assert_eq!(before, out(&source));
+    source.data_mut()[(SOURCE + 3) * SOURCE_WIDTH..].fill(3.0);
+    assert_ne!(before, out(&source));
+}
