@@ -1,0 +1,219 @@
+//! The configuration of a run: `[model]`, `[data]` and `[train]` of one TOML file.
+//!
+//! A file (or a preset by name) comes first, then settings such as `train.lr=3e-4`, which are put
+//! over it.
+
+use hearken_base::settings::{self, Setting, Settings, Value};
+use hearken_base::{Error, Result, names, nearest};
+use hearken_nn::config::ModelConfig;
+use hearken_nn::presets;
+use hearken_train::TrainConfig;
+use hearken_train::schedule::usual_warmup;
+use serde::Serialize;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Everything that decides what a run does.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunConfig {
+    /// What is trained.
+    pub model: ModelConfig,
+    /// What it learns from.
+    pub data: DataConfig,
+    /// How.
+    pub train: TrainConfig,
+    /// Did the user choose how many steps the warm-up has, rather than a default or a preset?
+    #[serde(skip)]
+    warmup_is_chosen: bool,
+}
+
+impl Setting for RunConfig {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        value.table(|t| {
+            Ok(Self {
+                model: t.required("model")?,
+                data: t.optional("data")?.unwrap_or_default(),
+                train: t.optional("train")?.unwrap_or_default(),
+                warmup_is_chosen: true,
+            })
+        })
+    }
+}
+
+/// What is learned from.
+#[derive(Clone, Debug, Serialize)]
+pub struct DataConfig {
+    /// Text files, directories or JSON lines; `-` is standard input; none: generated stories.
+    pub paths: Vec<PathBuf>,
+    /// The field of JSON lines that holds the text.
+    pub field: String,
+    /// The share of the text, at its end, that is held out.
+    pub validation: f64,
+    /// Which tokens, if none are given in `tokenizer_file`.
+    pub tokenizer: TokenizerKind,
+    /// How many different tokens, where there is a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vocabulary: Option<usize>,
+    /// A tokenizer.json, or a directory that holds one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer_file: Option<PathBuf>,
+    /// Where windows of text begin.
+    pub windows: WindowsKind,
+    /// How many generated stories are held out.
+    pub stories: usize,
+}
+
+impl Setting for DataConfig {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        value.table(|t| {
+            Ok(Self {
+                paths: t.or("paths", Vec::new())?,
+                field: t.or("field", "text".to_owned())?,
+                validation: t.or("validation", 0.1)?,
+                tokenizer: t.or("tokenizer", TokenizerKind::Character)?,
+                vocabulary: t.optional("vocabulary")?,
+                tokenizer_file: t.optional("tokenizer_file")?,
+                windows: t.or("windows", WindowsKind::Random)?,
+                stories: t.or("stories", 500)?,
+            })
+        })
+    }
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        settings::default()
+    }
+}
+
+/// Which tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenizerKind {
+    /// One for every character of the text.
+    Character,
+    /// One for every byte.
+    Byte,
+    /// Byte pairs that are merged again and again.
+    Bpe,
+    /// Words and their pieces.
+    #[serde(rename = "wordpiece")]
+    WordPiece,
+    /// Pieces chosen by their likelihood.
+    Unigram,
+}
+
+impl Setting for TokenizerKind {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        let names = ["character", "byte", "bpe", "wordpiece", "unigram", "word-piece"];
+        Ok(match value.name(&names)? {
+            "byte" => Self::Byte,
+            "bpe" => Self::Bpe,
+            "wordpiece" | "word-piece" => Self::WordPiece,
+            "unigram" => Self::Unigram,
+            _ => Self::Character,
+        })
+    }
+}
+
+/// Where windows of text begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WindowsKind {
+    /// Anywhere.
+    Random,
+    /// Non-overlapping windows, every one once per epoch, in a new order each time.
+    Shuffled,
+}
+
+names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });
+
+/// Held-out stories are kept in memory, a kilobyte each.
+const MOST_STORIES: usize = 1_000_000;
+
+/// The text of a configuration: that of a preset, or of a file.
+pub fn preset_or_file(name: &str) -> Result<String> {
+    if let Some(text) = presets::find(name) {
+        return Ok(text.to_owned());
+    }
+    if Path::new(name).is_dir() {
+        return Err(Error::new(
+            format!("{name} is a directory, expected a configuration file"),
+            "give a file in it, such as the config.toml of a run",
+        ));
+    }
+    std::fs::read_to_string(name).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            let message = format!("cannot read {name}: {error}");
+            return Error::new(message, "a configuration is text that you may read");
+        }
+        let names = || presets::ALL.iter().map(|(name, _)| *name);
+        let hint = match nearest(name, names()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("the presets are {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        Error::new(format!("there is no preset or file '{name}'"), hint)
+    })
+}
+
+impl RunConfig {
+    /// From a file or preset, with `sets` (`train.lr=3e-4`) put over it.
+    pub fn read(name: &str, sets: &[String]) -> Result<Self> {
+        Self::parse(&preset_or_file(name)?, name, sets)
+    }
+
+    /// From text, with `sets` put over it.
+    pub fn parse(text: &str, name: &str, sets: &[String]) -> Result<Self> {
+        let mut settings = Settings::parse(text, name)?;
+        for set in sets {
+            settings.set(set)?;
+        }
+        let warmup = ["train", "schedule", "warmup"];
+        let is_preset = presets::find(name).is_some();
+        let warmup_is_chosen = settings.has(&warmup) && (!is_preset || settings.is_set(&warmup));
+        Ok(Self { warmup_is_chosen, ..settings.read()? })
+    }
+
+    /// What the types alone do not rule out.
+    pub fn validate(&self) -> Result<()> {
+        self.model.validate()?;
+        self.data.validate()?;
+        self.train.validate()
+    }
+
+    /// A warm-up that nobody chose was made for another number of steps: it takes a tenth of
+    /// these at most.
+    pub fn fit_warmup(&mut self) {
+        if !self.warmup_is_chosen {
+            let most = usual_warmup(self.train.steps);
+            self.train.schedule = self.train.schedule.with_warmup_at_most(most);
+        }
+    }
+
+    /// As TOML, with every default written out.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string_pretty(self)
+            .map_err(|error| Error::new(format!("cannot write the configuration: {error}"), ""))
+    }
+}
+
+impl DataConfig {
+    /// What the types alone do not rule out.
+    pub fn validate(&self) -> Result<()> {
+        if !(0.0..1.0).contains(&self.validation) {
+            let given = self.validation;
+            let message = format!("data.validation is {given}, expected a share from 0 up to 1");
+            return Err(Error::new(message, "0.1 is usual"));
+        }
+        if self.stories > MOST_STORIES {
+            return Err(Error::new(
+                format!("data.stories is {}, expected at most {MOST_STORIES}", self.stories),
+                "500 are usual, and 100 times as many give one more digit",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

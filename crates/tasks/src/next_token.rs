@@ -1,0 +1,169 @@
+//! Language models: predict every token from those before it.
+//!
+//! The loss is the sum of −ln p over the targets of a micro-batch; an evaluation is its mean over
+//! the validation set, and on the way over a sample of it.
+
+use crate::data::TextData;
+use hearken_base::{Error, Result};
+use hearken_data::batches::{Batch, IGNORED};
+use hearken_formats::{self as formats, SpecialTokens};
+use hearken_infer::generate::{Flow, Request, generate};
+use hearken_infer::sampler::Sampling;
+use hearken_nn::cache::CacheKind;
+use hearken_nn::config::ModelConfig;
+use hearken_nn::models::{Generates, Model, Tokens};
+use hearken_nn::pass::{Layout, Noise, Pass, Record};
+use hearken_nn::plan::Plan;
+use hearken_tensor::ops::cross_entropy::Options;
+use hearken_tensor::{Param, no_grad};
+use hearken_train::{
+    Evaluation, Extent, LayerAttention, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
+};
+use std::path::Path;
+
+/// Tokens of a sample.
+const SAMPLE: usize = 200;
+
+/// A model that learns to predict the next token of a text.
+pub struct NextToken {
+    model: Box<dyn Model>,
+    data: TextData,
+    options: Options,
+    special: SpecialTokens,
+}
+
+impl NextToken {
+    /// Panics if the model does not predict the next token.
+    pub fn new(mut model: Box<dyn Model>, data: TextData, config: &TrainConfig) -> Self {
+        assert!(model.generates().is_some(), "{:?} does not write", model.config());
+        model.set_checkpointing(config.gradient_checkpointing);
+        let options = Options {
+            label_smoothing: config.label_smoothing,
+            z_loss: config.z_loss,
+            ..Options::default()
+        };
+        let special = data.special_tokens();
+        Self { model, data, options, special }
+    }
+
+    fn model(&self) -> &dyn Generates {
+        self.model.generates().expect("checked when it was made")
+    }
+}
+
+/// The tokens of a batch as a model reads them.
+fn tokens(batch: &Batch) -> Tokens<'_> {
+    let lengths = batch.lengths.as_deref().map(Layout::padded);
+    Tokens::new(&batch.inputs, batch.rows).laid_out(lengths.unwrap_or_default())
+}
+
+impl Task for NextToken {
+    fn parameters(&self) -> Vec<Param> {
+        self.model.parameters().to_vec()
+    }
+
+    fn loss(&self, at: Moment) -> Result<MicroLoss> {
+        let batch = self.data.batches.micro_batch(at.step, at.micro_batch, at.micro_batches);
+        let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
+        let loss = self.model().loss(&tokens(&batch), &batch.targets, &pass, self.options);
+        Ok(MicroLoss::new(loss.sum, loss.weight, batch.inputs.len()))
+    }
+
+    fn loss_unit(&self) -> &'static str {
+        "nats per token"
+    }
+
+    fn evaluate(
+        &mut self,
+        extent: Extent,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Option<Evaluation>> {
+        let (count, mut batches) = self.data.validation_batches()?;
+        let sampled = self.data.sampled(extent.sample, count);
+        // As evenly as can be, the first among them.
+        let in_sample = |i: usize| i as u64 * sampled as u64 % (count as u64) < sampled as u64;
+        // Of all that is looked at, and of the sample.
+        let mut sums = [(0.0, 0); 2];
+        let mut next = 0;
+        for i in (0..count).filter(|&i| extent.whole || in_sample(i)) {
+            progress(i as f64 / count as f64);
+            let Some(batch) = batches.nth(i - next) else { break };
+            next = i + 1;
+            let losses = self.model().token_losses(&tokens(&batch), &batch.targets);
+            let loss = losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
+            let counted = batch.targets.iter().filter(|target| **target != IGNORED).count();
+            for (sum, tokens) in &mut sums[..if in_sample(i) { 2 } else { 1 }] {
+                *sum += loss;
+                *tokens += counted;
+            }
+        }
+        let [loss, sample] = sums.map(|(sum, tokens)| sum / tokens as f64);
+        let tokens = sums[0].1;
+        let whole = extent.whole || sampled == count;
+        let metrics = vec![Metric::loss(loss).with_sample(sample)];
+        Ok((tokens > 0).then_some(Evaluation { metrics, tokens, whole }))
+    }
+
+    fn sample(&mut self, step: u64) -> Result<Option<String>> {
+        let request = Request {
+            prompt: self.data.prompt(),
+            sampling: Sampling { temperature: 0.8, seed: step, ..Sampling::default() },
+            most_tokens: SAMPLE,
+            ends: self.special.ends.clone(),
+            cache: Some(CacheKind::F32),
+        };
+        let (mut tokens, _) = generate(self.model(), &request, |_| Flow::Continue)?;
+        // A model may have room for more tokens than there are: these say nothing.
+        tokens.retain(|id| (*id as usize) < self.data.tokenizer.vocabulary_size());
+        self.data.tokenizer.decode_without_special(&tokens).map(Some)
+    }
+
+    fn observe(&mut self, step: u64) -> Result<Observation> {
+        // One row is enough to see whether heads have collapsed.
+        let batch = self.data.batches.rows_of(step, 0..1);
+        let record = Record::default();
+        no_grad(|| self.model().hidden(&tokens(&batch), &Pass::evaluate().recorded(&record)));
+        let layers = record.take().into_iter().filter_map(|(name, values)| {
+            let layer = name.strip_suffix(".attention.entropy")?.to_owned();
+            // (H) entropies, then the most there could be.
+            let (most, entropy) = values.data().split_last()?;
+            Some(LayerAttention { layer, entropy: entropy.to_vec(), most: *most })
+        });
+        Ok(Observation { attention: layers.collect() })
+    }
+
+    fn save_model(&self, dir: &Path) -> Result<()> {
+        formats::save(dir, self.model.as_ref(), &self.special)?;
+        self.data.tokenizer.save_directory(dir)
+    }
+
+    fn load_model(&mut self, dir: &Path) -> Result<()> {
+        let loaded = formats::load(dir)?;
+        take_over(self.model.parameters(), loaded.model.parameters(), dir)
+    }
+
+    fn flops_per_token(&self) -> f64 {
+        let ModelConfig::Decoder(config) = self.model.config();
+        Plan::new(&config).training_flops_per_token(self.data.batches.length())
+    }
+}
+
+/// Gives `own` parameters the numbers of those that were loaded from `dir`.
+fn take_over(own: &[Param], loaded: &[Param], dir: &Path) -> Result<()> {
+    let differ = |(own, new): &(&Param, &Param)| (own.name(), own.shape()) != (new.name(), new.shape());
+    if let Some((own, new)) = own.iter().zip(loaded).find(differ) {
+        return Err(Error::new(
+            format!(
+                "{} has {} {} where this model has {} {}",
+                dir.display(),
+                new.name(),
+                new.shape(),
+                own.name(),
+                own.shape()
+            ),
+            "resume with the configuration that the run was started with",
+        ));
+    }
+    own.iter().zip(loaded).for_each(|(own, new)| own.set_value(new.value()));
+    Ok(())
+}

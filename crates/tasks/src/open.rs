@@ -1,0 +1,191 @@
+//! A model to work with: found, verified, loaded, and joined with its tokenizer.
+
+use hearken_base::{Error, Result};
+use hearken_data::tokenizer::{Special, Tokenizer};
+use hearken_formats::{self as formats, Family, Loaded, SpecialTokens};
+use hearken_nn::models::{Generates, Model, PredictsTokens};
+use hearken_train::{checkpoint, files};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Where runs are, unless they are told otherwise.
+pub const RUNS: &str = "runs";
+
+/// A model that was found and loaded.
+#[derive(Debug)]
+pub struct OpenModel {
+    /// Where it is.
+    pub directory: PathBuf,
+    /// The model.
+    pub model: Box<dyn Model>,
+    /// How its directory names things.
+    pub family: Family,
+    /// Tokens with a meaning of their own.
+    pub special: SpecialTokens,
+}
+
+impl OpenModel {
+    /// Opens a model directory, or a run's best or last checkpoint; the newest run of `runs/` if no
+    /// path is given. `warn` is told of a damaged checkpoint that another one stands in for.
+    pub fn open(path: Option<&Path>, warn: &mut dyn FnMut(&str)) -> Result<Self> {
+        let directory = locate_sound(path, warn)?;
+        let Loaded { model, family, special } = formats::load(&directory)?;
+        Ok(Self { directory, model, family, special })
+    }
+
+    /// The model as one that writes.
+    pub fn generates(&self) -> Result<&dyn Generates> {
+        self.model.generates().ok_or_else(|| self.cannot("write text"))
+    }
+
+    /// The model as one that predicts tokens.
+    pub fn predicts_tokens(&self) -> Result<&dyn PredictsTokens> {
+        self.model.predicts_tokens().ok_or_else(|| self.cannot("predict tokens"))
+    }
+
+    fn cannot(&self, what: &str) -> Error {
+        let message = format!("the model in {} cannot {what}", self.directory.display());
+        Error::new(message, "use a command that fits its kind; see its config.json")
+    }
+
+    /// The tokenizer at `path`, or the one in the model's directory, if there is one. It must not
+    /// know more tokens than the model.
+    pub fn tokenizer(&self, path: Option<&Path>) -> Result<Option<Tokenizer>> {
+        let tokenizer = match path {
+            Some(path) => Tokenizer::load(path)?,
+            None if has_tokenizer(&self.directory) => Tokenizer::load(&self.directory)?,
+            None => return Ok(None),
+        };
+        let (theirs, ours) = (tokenizer.vocabulary_size(), self.model.config().vocabulary());
+        if theirs > ours {
+            return Err(Error::new(
+                format!("the tokenizer has {theirs} tokens, but the model knows only {ours}"),
+                "use the tokenizer that the model was trained with",
+            ));
+        }
+        Ok(Some(tokenizer))
+    }
+
+    /// As [`OpenModel::tokenizer`], where nothing can be done without one.
+    pub fn require_tokenizer(&self, path: Option<&Path>, hint: &str) -> Result<Tokenizer> {
+        let missing =
+            || Error::new(format!("{} has no tokenizer.json", self.directory.display()), hint);
+        self.tokenizer(path)?.ok_or_else(missing)
+    }
+
+    /// The tokens that end a text, as the directory or the tokenizer says.
+    pub fn ends(&self, tokenizer: Option<&Tokenizer>) -> Vec<u32> {
+        if !self.special.ends.is_empty() {
+            return self.special.ends.clone();
+        }
+        tokenizer.and_then(|t| t.special(Special::Eos)).into_iter().collect()
+    }
+
+    /// Are these tokens of this model, and do they fit its context?
+    pub fn check(&self, ids: &[u32]) -> Result<()> {
+        let config = self.model.config();
+        let (vocabulary, context) = (config.vocabulary(), config.context());
+        if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+            let message = format!("there is no token {id}: the model has {vocabulary}");
+            return Err(Error::new(message, "tokens count from 0"));
+        }
+        if ids.len() > context {
+            let message = format!("{} tokens exceed the model's context of {context}", ids.len());
+            return Err(Error::new(message, "give fewer"));
+        }
+        Ok(())
+    }
+}
+
+fn has_tokenizer(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).is_file();
+    has("tokenizer.json") || (has("vocab.json") && has("merges.txt"))
+}
+
+/// The model directory that is meant: itself, a run's best or last checkpoint, or the newest run's.
+pub fn locate(path: Option<&Path>) -> Result<PathBuf> {
+    Ok(candidates(path)?.swap_remove(0))
+}
+
+/// The first of the directories that may be meant whose model is what was written.
+fn locate_sound(path: Option<&Path>, warn: &mut dyn FnMut(&str)) -> Result<PathBuf> {
+    let mut candidates = candidates(path)?.into_iter().peekable();
+    while let Some(candidate) = candidates.next() {
+        let Err(error) = checkpoint::verify_model(&candidate) else { return Ok(candidate) };
+        match candidates.peek() {
+            Some(next) => warn(&format!("{}\nusing {} instead", error.message(), next.display())),
+            None => {
+                return Err(error.with_hint(
+                    "use another checkpoint; if you have changed this one yourself, remove its \
+                     SHA256SUMS",
+                ));
+            }
+        }
+    }
+    Err(Error::new("there is no checkpoint", "train a model first"))
+}
+
+/// The directories that may be meant, at least one, the first choice first.
+fn candidates(path: Option<&Path>) -> Result<Vec<PathBuf>> {
+    let Some(path) = path else { return newest_run() };
+    if is_model(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let named = Path::new(RUNS).join(path);
+    for run in [path, &named] {
+        if run.join("checkpoints").is_dir() {
+            let found = checkpoints_of(run);
+            if found.is_empty() {
+                return Err(Error::new(
+                    format!("{} has no checkpoint yet", run.display()),
+                    "wait until training has saved one, or resume it",
+                ));
+            }
+            return Ok(found);
+        }
+    }
+    let what = if path.exists() { "is neither a model nor a run" } else { "does not exist" };
+    Err(Error::new(
+        format!("{} {what}", path.display()),
+        "give a directory with config.json and model.safetensors, or one that 'hearken train' has \
+         made",
+    ))
+}
+
+fn is_model(path: &Path) -> bool {
+    path.join("config.json").is_file()
+}
+
+/// The best checkpoint of a run and the last, as far as they are there and differ.
+fn checkpoints_of(run: &Path) -> Vec<PathBuf> {
+    let checkpoints = run.join("checkpoints");
+    let follow =
+        |name: &str| files::pointed(&checkpoints.join(name)).map(|to| checkpoints.join(to));
+    let mut found: Vec<PathBuf> = [follow("best"), follow("last")]
+        .into_iter()
+        .flatten()
+        .filter(|path| is_model(path))
+        .collect();
+    found.dedup();
+    found
+}
+
+fn newest_run() -> Result<Vec<PathBuf>> {
+    let nothing = |what: &str| {
+        Error::new(what, "name a model with --model DIR, or make one with 'hearken train'")
+    };
+    let Ok(runs) = std::fs::read_dir(RUNS) else {
+        return Err(nothing("there is no model: the directory 'runs' does not exist here"));
+    };
+    let changed = |run: &Path| -> Option<SystemTime> {
+        std::fs::metadata(run.join("checkpoints")).ok()?.modified().ok()
+    };
+    let mut found: Vec<(SystemTime, Vec<PathBuf>)> = runs
+        .flatten()
+        .map(|entry| entry.path())
+        .filter_map(|run| Some((changed(&run)?, checkpoints_of(&run))))
+        .filter(|(_, checkpoints)| !checkpoints.is_empty())
+        .collect();
+    found.sort();
+    found.pop().map(|(_, paths)| paths).ok_or_else(|| nothing("no run in 'runs' has a checkpoint"))
+}
