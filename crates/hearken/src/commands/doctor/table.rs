@@ -1,7 +1,9 @@
 //! The table of `hearken doctor`: one line per operation, in as many columns as fit.
 
 use super::check::{CaseReport, OpReport};
-use crate::terminal::{Terminal, fit};
+use hearken::show::Terminal;
+use hearken::show::number::error as short;
+use hearken::show::terminal::fit;
 use hearken::tensor::gradcheck::Case;
 use std::io::{self, Write};
 
@@ -163,11 +165,6 @@ impl Table {
     }
 }
 
-/// Two digits and an exponent: `1.2e-7`, `2e-6`, `0`.
-fn short(x: f64) -> String {
-    if x == 0.0 { "0".to_owned() } else { format!("{x:.1e}").replace(".0e", "e") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::check::{check, tests::case};
@@ -210,13 +207,5 @@ mod tests {
     fn verbose_lists_the_cases() {
         let text = table(80, true);
         assert!(text.contains("\n  right ") && text.contains("\n  wrong "), "{text}");
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!(short(1.23e-7), "1.2e-7");
-        assert_eq!(short(3.0000000000000004e-6), "3e-6");
-        assert_eq!(short(0.0), "0");
-        assert_eq!(short(f64::NAN), "NaN");
     }
 }
