@@ -105,11 +105,10 @@ impl Stream {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.push_str(text);
     }
 
-    fn moved(&self, n: usize, direction: char) -> io::Result<()> {
+    fn step(&self, n: usize, direction: char) {
         if n > 0 {
             self.add(&format!("\x1b[{n}{direction}"));
         }
-        Ok(())
     }
 }
 
@@ -126,19 +125,23 @@ impl TermLike for Stream {
     }
 
     fn move_cursor_up(&self, n: usize) -> io::Result<()> {
-        self.moved(n, 'A')
+        self.step(n, 'A');
+        Ok(())
     }
 
     fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-        self.moved(n, 'B')
+        self.step(n, 'B');
+        Ok(())
     }
 
     fn move_cursor_right(&self, n: usize) -> io::Result<()> {
-        self.moved(n, 'C')
+        self.step(n, 'C');
+        Ok(())
     }
 
     fn move_cursor_left(&self, n: usize) -> io::Result<()> {
-        self.moved(n, 'D')
+        self.step(n, 'D');
+        Ok(())
     }
 
     fn write_line(&self, text: &str) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Text in columns.
 
 use crate::terminal::fit;
+use std::fmt::Write as _;
 
 /// A table of text, for a page or for the terminal.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,7 +30,7 @@ struct Column {
 }
 
 /// Blanks between two columns.
-const GAP: usize = 2;
+pub const GAP: usize = 2;
 /// The first column is not made narrower than this.
 const LEAST: usize = 8;
 
@@ -101,11 +102,11 @@ impl Columns {
             if i > 0 {
                 line.push_str(&" ".repeat(GAP));
             }
-            match (i, right) {
-                (_, true) => line.push_str(&format!("{cell:>width$}")),
-                (0, false) => line.push_str(&fit(cell, width)),
-                (_, false) => line.push_str(&format!("{cell:width$}")),
-            }
+            let _ = match (i, right) {
+                (_, true) => write!(line, "{cell:>width$}"),
+                (0, false) => write!(line, "{}", fit(cell, width)),
+                (_, false) => write!(line, "{cell:width$}"),
+            };
         }
         line.truncate(line.trim_end().len());
         line
