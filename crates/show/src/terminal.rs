@@ -11,6 +11,7 @@ macro_rules! say {
         let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
     }};
 }
+
 /// How results may be shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal {

@@ -6,6 +6,7 @@ use hearken::data::corpus::{Chunk, Source, chunks_of};
 use hearken::data::tokenizer::{CutRule, Kind, Special, SpecialText, Tokenizer, Training};
 use hearken::data::{Progress, Stage};
 use hearken::show::StatusLine;
+use hearken::show::number::bytes;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -302,11 +303,9 @@ fn describe(progress: Progress) -> String {
         Stage::Surveying => "checking",
         Stage::Tokenising => "tokenising",
     };
-    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let done = bytes(progress.done);
     match progress.total {
-        Some(total) => {
-            format!("{what} {:.1} of {:.1} MB", megabytes(progress.done), megabytes(total))
-        }
-        None => format!("{what} {:.1} MB", megabytes(progress.done)),
+        Some(total) => format!("{what} {done} of {}", bytes(total)),
+        None => format!("{what} {done}"),
     }
 }
