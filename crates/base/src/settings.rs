@@ -88,8 +88,9 @@ impl Settings {
     /// Puts `key=value` (`train.lr=3e-4`) over what is there. The value is TOML, or text if it is
     /// not.
     pub fn set(&mut self, set: &str) -> Result<()> {
-        let wrong =
-            |message: &str| Error::new(format!("--set {set}: {message}"), "as in --set train.lr=3e-4");
+        let wrong = |message: &str| {
+            Error::new(format!("--set {set}: {message}"), "as in --set train.lr=3e-4")
+        };
         let (key, value) = set.split_once('=').ok_or_else(|| wrong("expected key=value"))?;
         let value = value.trim();
         let parsed = toml::from_str::<toml::Table>(&format!("x = {value}"));
@@ -162,8 +163,10 @@ impl Settings {
     fn suggestion(&self, path: &[String]) -> Option<String> {
         let known = self.known.borrow();
         let (key, table) = path.split_last()?;
-        let siblings = known.iter().filter(|known| known.split_last().is_some_and(|k| k.1 == table));
-        if let Some(near) = nearest(key, siblings.filter_map(|known| known.last().map(String::as_str)))
+        let siblings =
+            known.iter().filter(|known| known.split_last().is_some_and(|k| k.1 == table));
+        if let Some(near) =
+            nearest(key, siblings.filter_map(|known| known.last().map(String::as_str)))
         {
             return Some(near.to_owned());
         }
@@ -346,9 +349,12 @@ impl<'a> Table<'a> {
             return Ok(value);
         }
         // A misspelt one is there instead, perhaps.
-        let near = self.entries.into_iter().flatten().map(|(name, _)| name).find(|name| {
-            !self.is_known(name) && strsim::damerau_levenshtein(name, key) <= 2
-        });
+        let near = self
+            .entries
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name)
+            .find(|name| !self.is_known(name) && strsim::damerau_levenshtein(name, key) <= 2);
         if let Some(name) = near {
             return Err(self.unknown(name, &format!("did you mean {key}?")));
         }

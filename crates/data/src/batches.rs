@@ -16,7 +16,7 @@ pub mod padding;
 mod permutation;
 
 use crate::corpus::Ids;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use hearken_tensor::rng::{Key, Rng};
 use permutation::Permutation;
 use std::ops::Range;
@@ -200,7 +200,7 @@ fn check_length(ids: &Ids, length: usize) -> Result<()> {
     assert!(length > 0, "a window of 0 tokens");
     if ids.len() <= length {
         let (have, need) = (ids.len(), length + 1);
-        return Err(Error::TooShort { what: "the training text", have, need });
+        return Err(error::too_short("the training text", have, need));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ pub use ids::Ids;
 pub use source::{Chunk, Chunks, Source, chunks_of};
 
 use crate::digest::Digest;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::progress::{Progress, Report, Stage};
 use crate::tokenizer::{CutRule, Special, Tokenizer};
 use cache::{Found, Header, Writer};
@@ -119,7 +119,7 @@ impl Corpus {
                     survey = Some(now);
                 }
                 if let (Some(what), Changes::Refused) = (mismatch, changes) {
-                    return Err(Error::Changed { what });
+                    return Err(error::changed(what));
                 }
                 if mismatch.is_none() && !cache::ids_are_sound(&header, &map) {
                     mismatch = Some("its ids do not match their checksum");
@@ -155,7 +155,7 @@ impl Corpus {
         )?;
         let Found::Whole(written, map) = cache::look(cache)? else {
             let error = std::io::Error::other("what was written does not read back");
-            return Err(Error::io("write", cache, error));
+            return Err(error::on("write", cache)(error));
         };
         let (train, validation) = cache::split_ids(&written, map);
         Ok(Self {
@@ -195,7 +195,7 @@ fn check_split(validation: &Validation) -> Result<u64> {
         }
         Validation::Fraction(fraction) => {
             let reason = format!("{fraction} is no fraction for validation");
-            return Err(Error::Split { reason, hint: "give a number from 0 up to 1, such as 0.1" });
+            return Err(error::split(&reason, "give a number from 0 up to 1, such as 0.1"));
         }
     })
 }
@@ -206,7 +206,7 @@ fn split_at(validation: &Validation, characters: u64) -> Result<u64> {
     let train = ((1.0 - fraction) * characters as f64) as u64;
     if train == 0 || (train == characters && fraction > 0.0) {
         let reason = format!("{characters} characters leave one side of {fraction} with nothing");
-        return Err(Error::Split { reason, hint: "give more text, or validation text of its own" });
+        return Err(error::split(&reason, "give more text, or validation text of its own"));
     }
     Ok(train)
 }
@@ -234,7 +234,7 @@ impl Survey {
             counter.add(text.len());
         }
         if characters == 0 {
-            return Err(Error::Empty { what: "the text".to_owned() });
+            return Err(error::empty("the text"));
         }
         if let Validation::Source(validation) = validation {
             digest.update(&[0xFE]);

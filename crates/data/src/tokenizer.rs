@@ -30,7 +30,7 @@ pub use stream::StreamDecoder;
 pub use training::{Kind, SpecialText, Training};
 
 use crate::digest::Digest;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use direct::Direct;
 use rayon::prelude::*;
 use serde_json::Value;
@@ -129,7 +129,7 @@ impl Tokenizer {
 
     /// The id of a special token that cannot be done without.
     pub fn require(&self, special: Special) -> Result<u32> {
-        self.special(special).ok_or(Error::NoSpecial { special })
+        self.special(special).ok_or_else(|| error::no_special(special))
     }
 
     /// Every special token's id, in order.
@@ -208,7 +208,7 @@ impl Tokenizer {
 
     fn check(&self, ids: &[u32]) -> Result<()> {
         match ids.iter().find(|&&id| self.inner.id_to_token(id).is_none()) {
-            Some(&id) => Err(Error::UnknownId { id, vocabulary: self.vocabulary }),
+            Some(&id) => Err(error::unknown_id(id, self.vocabulary)),
             None => Ok(()),
         }
     }
@@ -285,7 +285,7 @@ fn is_gpt2(pre_tokenizer: &Value) -> bool {
 }
 
 fn failed(error: &tokenizers::Error) -> Error {
-    Error::Tokenizer(error.to_string())
+    error::tokenizer(error)
 }
 
 impl std::fmt::Debug for Tokenizer {

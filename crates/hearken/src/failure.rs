@@ -1,20 +1,63 @@
 //! How a command ends when it does not end well.
 
-use std::io::{self, ErrorKind, Write};
+use hearken::base::{Error, Kind};
+use hearken::show::say;
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
-/// Why a command stopped. Messages are in lower case, without a full stop, and may end in a line
-/// `hint: …`.
+/// Why a command stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The input was wrong: exit code 2.
-    Input(String),
+    Error(Error),
     /// The input was right, and what it asked to check is not: exit code 1.
-    Check(String),
+    Check(Error),
     /// A result could not be written.
     Output(io::Error),
     /// The user stopped it, and was told how to go on: exit code 130.
     Interrupted,
+    /// The input was wrong, in text that may end in a line `hint: …`: from crates and commands
+    /// whose errors do not keep message and hint apart yet.
+    Input(String),
+}
+
+impl Failure {
+    /// Bad input: what was wrong and expected; what to do.
+    pub(crate) fn input(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Error(Error::new(message, hint))
+    }
+
+    /// Something that was asked to be checked is not right, and what to do.
+    pub(crate) fn check(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Check(Error::new(message, hint))
+    }
+
+    /// Tells the user, and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        // If stderr is gone too, the exit code still speaks.
+        let code = match self {
+            Self::Error(error) => {
+                say!("error: {error}");
+                2
+            }
+            Self::Input(message) => {
+                say!("error: {message}");
+                2
+            }
+            Self::Check(error) => {
+                say!("error: {error}");
+                1
+            }
+            Self::Interrupted => 130,
+            // The reader has seen enough, as in `hearken doctor | head -1`.
+            Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => 0,
+            Self::Output(error) => {
+                say!("error: cannot write the result: {error}");
+                1
+            }
+        };
+        ExitCode::from(code)
+    }
 }
 
 impl From<io::Error> for Failure {
@@ -23,45 +66,33 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<hearken::formats::FormatError> for Failure {
-    fn from(error: hearken::formats::FormatError) -> Self {
-        Self::Input(error.to_string())
+impl From<Error> for Failure {
+    /// Training that went wrong is a failed check; everything else is bad input.
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            Kind::Diverged => Self::Check(error),
+            _ => Self::Error(error),
+        }
     }
 }
 
-impl From<hearken::infer::generate::PromptError> for Failure {
-    fn from(error: hearken::infer::generate::PromptError) -> Self {
-        Self::Input(error.to_string())
-    }
-}
-
-impl From<hearken::nn::config::ConfigError> for Failure {
-    fn from(error: hearken::nn::config::ConfigError) -> Self {
-        Self::Input(error.to_string())
-    }
-}
-
-impl From<hearken::data::Error> for Failure {
-    fn from(error: hearken::data::Error) -> Self {
-        Self::Input(error.to_string())
-    }
-}
-
-impl Failure {
-    /// Tells the user, and gives the exit code.
-    pub(crate) fn report(self) -> ExitCode {
-        let (code, message) = match self {
-            Self::Input(message) => (2, message),
-            Self::Check(message) => (1, message),
-            Self::Interrupted => return ExitCode::from(130),
-            // The reader has seen enough, as in `hearken doctor | head -1`.
-            Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => {
-                return ExitCode::SUCCESS;
+/// Errors of crates that do not use [`Error`] yet.
+macro_rules! from_text {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::Input(error.to_string())
             }
-            Self::Output(error) => (1, format!("cannot write the result: {error}")),
-        };
-        // If stderr is gone too, the exit code still speaks.
-        let _ = writeln!(io::stderr(), "error: {message}");
-        ExitCode::from(code)
+        }
+    )*};
+}
+from_text!(hearken::formats::FormatError, hearken::nn::config::ConfigError);
+
+impl From<hearken::train::Error> for Failure {
+    fn from(error: hearken::train::Error) -> Self {
+        match error {
+            hearken::train::Error::Diverged { .. } => Self::check(error.to_string(), ""),
+            _ => Self::Input(error.to_string()),
+        }
     }
 }

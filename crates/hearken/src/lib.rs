@@ -2,6 +2,7 @@
 //!
 //! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
 //! - [`train`]: the training loop, optimisers, run directories and checkpoints.
+//! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
 //! - [`infer`]: text from a model, token by token.
 //! - [`formats`]: model directories and the files in them.
 //! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
@@ -9,6 +10,7 @@
 //!   and the checker that proves operations of your own.
 //! - [`kernels`]: the loops beneath, over plain slices: matrix products, vector functions,
 //!   threads, and which instruction set they run on.
+//! - [`base`]: the error type, and settings that are read with errors that help.
 //!
 //! ```
 //! use hearken::tensor::{Tensor, Var, ops::linear::linear};
@@ -26,11 +28,13 @@
 //! The binary `hearken` is built from this library; `hearken doctor` proves every operation on
 //! the machine it runs on.
 
+pub use hearken_base as base;
 pub use hearken_data as data;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
 pub use hearken_nn as nn;
+pub use hearken_show as show;
 pub use hearken_tensor as tensor;
 pub use hearken_train as train;
 

@@ -6,6 +6,7 @@
 
 use crate::beam::{BeamSearch, Beams, Found};
 use crate::sampler::{Candidate, Sampling};
+use hearken_base::{Error, Result};
 use hearken_nn::cache::{Cache, CacheKind};
 use hearken_nn::decoder::Decoder;
 
@@ -53,31 +54,18 @@ pub enum Flow {
     Stop,
 }
 
-/// A prompt that cannot be continued.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PromptError {
-    /// There is nothing to continue.
-    #[error(
-        "the prompt is empty\nhint: give at least one token, such as the one that begins a text"
-    )]
-    Empty,
-    /// A token that the model does not have.
-    #[error(
-        "the prompt has token {id}, but the model knows only {vocabulary}\nhint: does the tokenizer belong to this model?"
-    )]
-    Unknown {
-        /// The token.
-        id: u32,
-        /// V
-        vocabulary: usize,
-    },
-}
-
-fn check(model: &Decoder, prompt: &[u32]) -> Result<(), PromptError> {
+/// Can this prompt be continued?
+fn check(model: &Decoder, prompt: &[u32]) -> Result<()> {
     let vocabulary = model.config().vocabulary;
     match prompt.iter().find(|id| **id as usize >= vocabulary) {
-        Some(id) => Err(PromptError::Unknown { id: *id, vocabulary }),
-        None if prompt.is_empty() => Err(PromptError::Empty),
+        Some(id) => Err(Error::new(
+            format!("the prompt has token {id}, but the model knows only {vocabulary}"),
+            "does the tokenizer belong to this model?",
+        )),
+        None if prompt.is_empty() => Err(Error::new(
+            "the prompt is empty",
+            "give at least one token, such as the one that begins a text",
+        )),
         None => Ok(()),
     }
 }
@@ -87,7 +75,7 @@ pub fn generate(
     model: &Decoder,
     request: &Request,
     mut on_step: impl FnMut(&Step) -> Flow,
-) -> Result<(Vec<u32>, Finish), PromptError> {
+) -> Result<(Vec<u32>, Finish)> {
     check(model, &request.prompt)?;
     let context = model.config().context;
     let mut all = request.prompt.clone();
@@ -156,7 +144,7 @@ pub fn beam_search(
     prompt: &[u32],
     search: &BeamSearch,
     kind: CacheKind,
-) -> Result<Vec<Found>, PromptError> {
+) -> Result<Vec<Found>> {
     check(model, prompt)?;
     let context = model.config().context;
     let prompt = &prompt[prompt.len().saturating_sub(context)..];

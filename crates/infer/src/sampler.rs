@@ -10,6 +10,7 @@
 //! - top-p: the smallest set of most likely tokens whose probabilities reach p in sum.
 //! - min-p: tokens at least p times as likely as the most likely one.
 
+use hearken_base::{Error, Result};
 use hearken_tensor::rng::Rng;
 
 /// How tokens are chosen.
@@ -43,16 +44,6 @@ impl Default for Sampling {
     }
 }
 
-/// A setting out of its range.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{name} is {value}, expected {expected}\nhint: {hint}")]
-pub struct SamplingError {
-    name: &'static str,
-    value: f64,
-    expected: &'static str,
-    hint: &'static str,
-}
-
 /// A token that may come next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
@@ -69,9 +60,10 @@ impl Sampling {
     }
 
     /// Are all settings in range?
-    pub fn validate(&self) -> Result<(), SamplingError> {
+    pub fn validate(&self) -> Result<()> {
         let check = |name, value: f64, good: bool, expected, hint| {
-            if good { Ok(()) } else { Err(SamplingError { name, value, expected, hint }) }
+            let message = || format!("{name} is {value}, expected {expected}");
+            if good { Ok(()) } else { Err(Error::new(message(), hint)) }
         };
         let t = f64::from(self.temperature);
         check(

@@ -1,7 +1,7 @@
 //! Generation with a cache writes what generation without one writes.
 
 use hearken_infer::beam::BeamSearch;
-use hearken_infer::generate::{Finish, Flow, PromptError, Request, beam_search, generate};
+use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::decoder::Decoder;
@@ -56,8 +56,9 @@ fn bad_prompts_are_errors() {
     let model = Decoder::new(variants::base(), 5);
     let with =
         |prompt| generate(&model, &Request { prompt, ..request(None, 1) }, |_| Flow::Continue);
-    assert_eq!(with(vec![]).unwrap_err(), PromptError::Empty);
-    assert!(matches!(with(vec![13]).unwrap_err(), PromptError::Unknown { id: 13, .. }));
+    assert_eq!(with(vec![]).unwrap_err().message(), "the prompt is empty");
+    let unknown = with(vec![13]).unwrap_err();
+    assert!(unknown.message().starts_with("the prompt has token 13, but"), "{unknown}");
 }
 
 #[test]

@@ -1,22 +1,14 @@
 //! `report.html`: a run on one page that needs nothing else.
 
-mod heat_map;
-
 use crate::metrics::{Entry, Row};
-use crate::plot::{self, Chart, Series, escape};
-use heat_map::HeatMap;
-use std::fmt::Write as _;
+use crate::plot::{self, Chart, Series, thousands};
+use hearken_show::heat_map::{Column, HeatMap};
+use hearken_show::page::{self, Value, context, markup};
 
-/// A table of text.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
-    /// Above it.
-    pub title: String,
-    /// The names of its columns; the first is aligned left, the others right.
-    pub columns: Vec<String>,
-    /// Its cells.
-    pub rows: Vec<Vec<String>>,
-}
+pub use hearken_show::Table;
+
+/// The page, with places for what this module fills in.
+const TEMPLATE: &str = include_str!("report/report.html");
 
 /// What the page is made of.
 pub struct Report<'a> {
@@ -43,72 +35,39 @@ pub struct Report<'a> {
 impl Report<'_> {
     /// The page.
     pub fn html(&self) -> String {
-        let mut out = format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
-             <h1>{title}</h1>\n",
-            title = escape(self.title)
-        );
-        self.facts(&mut out);
-        self.warnings(&mut out);
-        self.curves(&mut out);
-        self.layers(&mut out);
-        self.samples(&mut out);
-        for table in self.tables {
-            write_table(&mut out, table);
-        }
-        let _ = writeln!(
-            out,
-            "<section>\n<h2>Configuration</h2>\n<details open><summary>config.toml</summary>\
-             <pre>{}</pre></details>\n</section>",
-            escape(self.config)
-        );
-        out + "<footer>written by hearken</footer>\n</main>\n</body>\n</html>\n"
+        let facts = self.facts.iter();
+        let facts: Vec<Value> = facts.map(|(name, value)| context! { name, value }).collect();
+        let why = self.why_training_is_above.filter(|_| self.training_is_above());
+        let values = context! {
+            title => self.title,
+            facts,
+            warnings => self.warnings(),
+            loss => self.loss(),
+            note => why,
+            curves => self.curves(),
+            maps => self.maps(),
+            samples => self.samples(),
+            tables => self.tables(),
+            config => self.config,
+        };
+        page::render(TEMPLATE, values).expect("the template is ours, and tested")
     }
 
-    fn facts(&self, out: &mut String) {
-        out.push_str("<dl class=\"facts\">\n");
-        for (name, value) in self.facts {
-            let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
-        }
-        out.push_str("</dl>\n");
+    fn warnings(&self) -> Vec<Value> {
+        let warning = |entry: &Entry| match entry {
+            Entry::Warning { step, message, hint, .. } => Some(context! { step, message, hint }),
+            Entry::Layers { .. } => None,
+        };
+        self.entries.iter().filter_map(warning).collect()
     }
 
-    fn warnings(&self, out: &mut String) {
-        let warnings: Vec<_> = self
-            .entries
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::Warning { step, message, hint, .. } => Some((step, message, hint)),
-                Entry::Layers { .. } => None,
-            })
-            .collect();
-        if warnings.is_empty() {
-            return;
-        }
-        out.push_str("<section>\n<h2>Warnings</h2>\n<ul class=\"warnings\">\n");
-        for (step, message, hint) in warnings {
-            let _ = writeln!(
-                out,
-                "<li><b>step {step}</b> {}<br><span>{}</span></li>",
-                escape(message),
-                escape(hint)
-            );
-        }
-        out.push_str("</ul>\n</section>\n");
-    }
-
-    fn curves(&self, out: &mut String) {
-        out.push_str("<section>\n<h2>Curves</h2>\n<div class=\"wide\">\n");
+    fn loss(&self) -> Value {
         let mut loss = plot::loss_chart(self.rows, self.floor);
         loss.size = (1080.0, 440.0);
-        out.push_str(&loss.svg());
-        out.push_str("</div>\n");
-        if let Some(why) = self.why_training_is_above.filter(|_| self.training_is_above()) {
-            let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(why));
-        }
-        out.push_str("<div class=\"grid\">\n");
+        markup(loss.svg())
+    }
+
+    fn curves(&self) -> Vec<Value> {
         let small = |title: &str, unit: &str, y: fn(&Row) -> Option<f64>| {
             let points =
                 self.rows.iter().filter_map(|row| Some((row.step as f64, y(row)?))).collect();
@@ -122,14 +81,15 @@ impl Report<'_> {
             chart.size = (530.0, 300.0);
             chart
         };
-        out.push_str(&small("Learning rate", "per step", |row| Some(row.lr)).svg());
         let mut norm = small("Gradient norm", "before clipping", |row| row.grad_norm);
         norm.logarithmic = true;
-        out.push_str(&norm.svg());
-        out.push_str(&small("Speed", "tokens per second", |row| Some(row.tokens_per_second)).svg());
-        let time = small("Time", "seconds since the start", |row| Some(row.elapsed_seconds));
-        out.push_str(&time.svg());
-        out.push_str("</div>\n</section>\n");
+        let charts = [
+            small("Learning rate", "per step", |row| Some(row.lr)),
+            norm,
+            small("Speed", "tokens per second", |row| Some(row.tokens_per_second)),
+            small("Time", "seconds since the start", |row| Some(row.elapsed_seconds)),
+        ];
+        charts.iter().map(|chart| markup(chart.svg())).collect()
     }
 
     /// Does the training loss, as a mean over the last tenth of the steps, lie above the last
@@ -141,8 +101,17 @@ impl Report<'_> {
         self.rows.iter().rev().find_map(|row| row.val_loss).is_some_and(|loss| mean > loss)
     }
 
-    fn layers(&self, out: &mut String) {
-        let (mut norms, mut ratios, mut entropies) = (Vec::new(), Vec::new(), Vec::new());
+    fn maps(&self) -> Vec<Value> {
+        let map = |title: &str, unit: &str, logarithmic| HeatMap {
+            title: title.to_owned(),
+            x_label: "step".to_owned(),
+            unit: unit.to_owned(),
+            logarithmic,
+            ..HeatMap::default()
+        };
+        let mut norms = map("Gradient norm per layer", "", true);
+        let mut ratios = map("Update / weight per layer", "", true);
+        let mut entropies = map("Attention entropy per layer", " nats", false);
         for entry in self.entries {
             if let Entry::Layers {
                 step,
@@ -153,115 +122,44 @@ impl Report<'_> {
                 attention_entropy,
             } = entry
             {
-                norms.push((*step, layers.as_slice(), gradient_norm.as_slice()));
-                ratios.push((*step, layers.as_slice(), update_ratio.as_slice()));
-                entropies.push((*step, attention_layers.as_slice(), attention_entropy.as_slice()));
+                for (map, rows, cells) in [
+                    (&mut norms, layers, gradient_norm),
+                    (&mut ratios, layers, update_ratio),
+                    (&mut entropies, attention_layers, attention_entropy),
+                ] {
+                    if map.columns.is_empty() {
+                        map.rows.clone_from(rows);
+                    }
+                    let label = thousands(*step as f64);
+                    map.columns.push(Column { label, cells: cells.clone() });
+                }
             }
         }
-        let maps = [
-            HeatMap {
-                title: "Gradient norm per layer",
-                unit: "",
-                logarithmic: true,
-                columns: norms,
-            },
-            HeatMap {
-                title: "Update / weight per layer",
-                unit: "",
-                logarithmic: true,
-                columns: ratios,
-            },
-            HeatMap {
-                title: "Attention entropy per layer",
-                unit: " nats",
-                logarithmic: false,
-                columns: entropies,
-            },
-        ];
-        let maps: Vec<String> = maps.iter().filter_map(HeatMap::svg).collect();
-        if maps.is_empty() {
-            return;
-        }
-        out.push_str("<section>\n<h2>Inside the layers</h2>\n<div class=\"wide\">\n");
-        for map in &maps {
-            *out += map;
-        }
-        out.push_str("</div>\n</section>\n");
+        [norms, ratios, entropies].iter().filter_map(HeatMap::svg).map(markup).collect()
     }
 
-    fn samples(&self, out: &mut String) {
-        if self.samples.is_empty() {
-            return;
-        }
-        out.push_str("<section>\n<h2>What it wrote</h2>\n");
-        // All of a long run would be too much: the first few show the way, the last the end.
+    /// All of a long run would be too much: the first few show the way, the last the end.
+    fn samples(&self) -> Vec<Value> {
         let (first, last) = (3, 5);
         let skipped = self.samples.len().saturating_sub(first + last);
-        for (i, (step, sample)) in self.samples.iter().enumerate() {
-            if skipped > 0 && i == first {
-                let _ = writeln!(out, "<p class=\"more\">… {skipped} more in samples.txt</p>");
-            }
-            if i < first || i >= first + skipped {
-                let _ = writeln!(
-                    out,
-                    "<figure><figcaption>step {step}</figcaption><pre>{}</pre></figure>",
-                    escape(sample)
-                );
-            }
-        }
-        out.push_str("</section>\n");
+        let shown = |i: usize| i < first || i >= first + skipped;
+        let samples = self.samples.iter().enumerate().filter(|(i, _)| shown(*i));
+        samples
+            .map(|(i, (step, text))| {
+                let before = if i == first + skipped { skipped } else { 0 };
+                context! { before, step, text }
+            })
+            .collect()
+    }
+
+    fn tables(&self) -> Vec<Value> {
+        let table = |table: &Table| {
+            let Table { title, columns, rows } = table.clone();
+            context! { title, columns, rows }
+        };
+        self.tables.iter().map(table).collect()
     }
 }
-
-fn write_table(out: &mut String, table: &Table) {
-    let _ = writeln!(out, "<section>\n<h2>{}</h2>\n<table>\n<thead><tr>", escape(&table.title));
-    for column in &table.columns {
-        let _ = write!(out, "<th>{}</th>", escape(column));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for row in &table.rows {
-        out.push_str("<tr>");
-        for cell in row {
-            let _ = write!(out, "<td>{}</td>", escape(cell));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody>\n</table>\n</section>\n");
-}
-
-const STYLE: &str = "
-:root { color-scheme: light; }
-body { margin: 0; background: #f1f5f9; color: #0f172a; line-height: 1.5;
-  font: 15px/1.5 system-ui, -apple-system, 'Segoe UI', sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 24px 20px 60px; }
-h1 { font-size: 26px; margin: 8px 0 18px; }
-h2 { font-size: 18px; margin: 0 0 12px; }
-section { background: #fff; border: 1px solid #e2e8f0; border-radius: 10px; padding: 18px 20px;
-  margin: 18px 0; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
-  margin: 0; }
-.facts div { background: #fff; border: 1px solid #e2e8f0; border-radius: 10px; padding: 10px 14px; }
-.facts dt { color: #64748b; font-size: 13px; }
-.facts dd { margin: 0; font-size: 19px; font-weight: 600; font-variant-numeric: tabular-nums; }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr));
-  gap: 8px; }
-svg { max-width: 100%; height: auto; display: block; }
-.wide { overflow-x: auto; } .wide svg { min-width: 620px; }
-.warnings { margin: 0; padding-left: 18px; }
-.warnings li { margin: 6px 0; } .warnings span { color: #475569; }
-figure { margin: 0 0 14px; } figcaption { color: #64748b; font-size: 13px; margin-bottom: 4px; }
-pre { margin: 0; padding: 12px 14px; background: #f8fafc; border: 1px solid #e2e8f0;
-  border-radius: 8px; overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere;
-  font: 13px/1.5 ui-monospace, 'SF Mono', Menlo, Consolas, monospace; }
-summary { cursor: pointer; color: #64748b; font-size: 13px; margin-bottom: 6px; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 5px 10px; border-bottom: 1px solid #e2e8f0; }
-th { color: #64748b; font-weight: 500; font-size: 13px; }
-th:first-child, td:first-child { text-align: left; }
-.note { color: #475569; font-size: 14px; margin: 6px 0 16px 16px; max-width: 80ch; }
-.more, footer { color: #64748b; font-size: 13px; }
-@media print { body { background: #fff; } section { break-inside: avoid; } }
-";
 
 #[cfg(test)]
 mod tests {

@@ -72,9 +72,19 @@ fn defaults_fill_what_is_missing() {
 #[test]
 fn what_is_wrong_is_named_with_its_line_and_in_plain_words() {
     for (right, wrong, message, hint) in [
-        ("width", "wdith", "m.toml, line 3: there is no setting model.wdith", "did you mean width?"),
+        (
+            "width",
+            "wdith",
+            "m.toml, line 3: there is no setting model.wdith",
+            "did you mean width?",
+        ),
         ("tied", "teid", "m.toml, line 4: there is no setting model.teid", "did you mean tied?"),
-        ("width = 8", "width = -8", "m.toml, line 3: model.width is -8, expected a whole number", ""),
+        (
+            "width = 8",
+            "width = -8",
+            "m.toml, line 3: model.width is -8, expected a whole number",
+            "",
+        ),
         ("width = 8", "width = \"x\"", "model.width is \"x\", expected a whole number", ""),
         ("width = 8", "width = 1.5", "model.width is 1.5, expected a whole number", ""),
         ("= false", "= 1", "m.toml, line 4: model.tied is 1, expected true or false", ""),
@@ -134,7 +144,8 @@ fn another_kind_keeps_the_keys_that_it_knows_and_drops_the_others_of_the_file() 
 
 #[test]
 fn json_is_read_in_the_same_way() {
-    let json = serde_json::json!({ "model": { "width": 4, "tied": null, "way": "ride" }, "seed": 2 });
+    let json =
+        serde_json::json!({ "model": { "width": 4, "tied": null, "way": "ride" }, "seed": 2 });
     let file: File = Settings::from_json(&json, "config.json").unwrap().read().unwrap();
     assert_eq!((file.seed, file.model.tied), (2, true));
     assert!(Settings::from_json(&serde_json::json!(3), "config.json").is_err());

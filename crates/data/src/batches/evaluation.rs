@@ -7,7 +7,7 @@
 
 use super::Batch;
 use crate::corpus::Ids;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 
 /// The windows of a text, in batches.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Windows {
         assert!(rows > 0 && 0 < stride && stride <= length, "{rows} rows, {stride} of {length}");
         if ids.len() < 2 {
             let (have, need) = (ids.len(), 2);
-            return Err(Error::TooShort { what: "the validation text", have, need });
+            return Err(error::too_short("the validation text", have, need));
         }
         Ok(Self { ids, rows, length, stride, next: 0 })
     }

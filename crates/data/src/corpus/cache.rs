@@ -21,7 +21,7 @@
 //! Written beside its place and renamed, so that it is there whole or not at all.
 
 use crate::digest::Digest;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use hearken_kernels::mapped::MappedFile;
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -140,7 +140,7 @@ pub(super) fn look(path: &Path) -> Result<Found> {
     let map = match MappedFile::open(path) {
         Ok(map) => map,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(error) => return Err(Error::io("read", path, error)),
+        Err(error) => return Err(error::on("read", path)(error)),
     };
     Ok(match Header::from_bytes(&map) {
         Ok(header) => Found::Whole(header, Arc::new(map)),
@@ -174,12 +174,12 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn create(path: &Path, vocabulary: usize) -> Result<Self> {
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(Error::on("create", folder))?;
+            fs::create_dir_all(folder).map_err(error::on("create", folder))?;
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = path.with_file_name(name);
-        let file = File::create(&temporary).map_err(Error::on("write", &temporary))?;
+        let file = File::create(&temporary).map_err(error::on("write", &temporary))?;
         let mut this = Self {
             path: path.to_owned(),
             temporary,
@@ -225,12 +225,12 @@ impl Writer {
             file.sync_all()?;
             fs::rename(&self.temporary, &self.path)
         };
-        finish(self.file.take()).map_err(Error::on("write", &self.path))
+        finish(self.file.take()).map_err(error::on("write", &self.path))
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        file.write_all(bytes).map_err(Error::on("write", &self.temporary))
+        file.write_all(bytes).map_err(error::on("write", &self.temporary))
     }
 }
 

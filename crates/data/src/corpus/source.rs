@@ -1,7 +1,7 @@
 //! Where text comes from: files, directories, JSON lines, stdin. Read in chunks, so that memory
 //! stays bounded whatever the length.
 
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::tokenizer::CutRule;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,6 +14,7 @@ const CHUNK: usize = 1 << 20;
 const LONGEST: usize = 16 << 20;
 /// A line of JSON may have this many bytes.
 const LONGEST_LINE: u64 = 256 << 20;
+const ONE_PER_LINE: &str = "one JSON object per line is expected";
 
 /// Text to be read, found and measured but not yet read.
 #[derive(Clone, Debug)]
@@ -48,13 +49,13 @@ impl Source {
         let mut files = Vec::new();
         let mut documents = paths.len() > 1;
         for path in paths {
-            let metadata = fs::metadata(path).map_err(Error::on("read", path))?;
+            let metadata = fs::metadata(path).map_err(error::on("read", path))?;
             if metadata.is_dir() {
                 documents = true;
                 let before = files.len();
                 collect(path, &mut files)?;
                 if files.len() == before {
-                    return Err(Error::Empty { what: path.display().to_string() });
+                    return Err(error::empty(&path.display().to_string()));
                 }
             } else {
                 files.push(Entry::new(path.clone(), &metadata));
@@ -63,7 +64,7 @@ impl Source {
         documents |= files.iter().any(|file| file.json_lines);
         if files.iter().all(|file| file.length == 0) {
             let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-            return Err(Error::Empty { what: names.join(", ") });
+            return Err(error::empty(&names.join(", ")));
         }
         Ok(Self { files, field: field.to_owned(), documents })
     }
@@ -76,16 +77,16 @@ impl Source {
     /// All of `input` (stdin, as a rule), kept in the file `spool`, since it is read twice.
     pub fn from_reader(input: &mut dyn Read, spool: &Path) -> Result<Self> {
         if let Some(folder) = spool.parent() {
-            fs::create_dir_all(folder).map_err(Error::on("create", folder))?;
+            fs::create_dir_all(folder).map_err(error::on("create", folder))?;
         }
         let copy = |input: &mut dyn Read| {
             let mut file = File::create(spool)?;
             std::io::copy(input, &mut file)?;
             file.flush()
         };
-        copy(input).map_err(Error::on("write", spool))?;
+        copy(input).map_err(error::on("write", spool))?;
         if fs::metadata(spool).is_ok_and(|metadata| metadata.len() == 0) {
-            return Err(Error::Empty { what: "stdin".to_owned() });
+            return Err(error::empty("stdin"));
         }
         Self::from_path(spool)
     }
@@ -145,10 +146,10 @@ fn is_run(folder: &Path) -> bool {
 
 /// The files under `folder`, depth first, by name. Runs in it are passed over.
 fn collect(folder: &Path, files: &mut Vec<Entry>) -> Result<()> {
-    let entries = fs::read_dir(folder).map_err(Error::on("read", folder))?;
+    let entries = fs::read_dir(folder).map_err(error::on("read", folder))?;
     let mut paths = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(Error::on("read", folder))?;
+        let entry = entry.map_err(error::on("read", folder))?;
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             paths.push(entry.path());
         }
@@ -156,8 +157,8 @@ fn collect(folder: &Path, files: &mut Vec<Entry>) -> Result<()> {
     paths.sort();
     for path in paths {
         // A link to a folder could lead back here; a link to a file is as good as the file.
-        let link = fs::symlink_metadata(&path).map_err(Error::on("read", &path))?.is_symlink();
-        let metadata = fs::metadata(&path).map_err(Error::on("read", &path))?;
+        let link = fs::symlink_metadata(&path).map_err(error::on("read", &path))?.is_symlink();
+        let metadata = fs::metadata(&path).map_err(error::on("read", &path))?;
         if metadata.is_dir() && !link {
             if !is_run(&path) {
                 collect(&path, files)?;
@@ -221,7 +222,7 @@ impl Iterator for Chunks<'_> {
 
 impl Reader {
     fn open(entry: &Entry) -> Result<Self> {
-        let file = File::open(&entry.path).map_err(Error::on("read", &entry.path))?;
+        let file = File::open(&entry.path).map_err(error::on("read", &entry.path))?;
         let path = entry.path.clone();
         Ok(if entry.json_lines {
             let (lines, line) = (BufReader::with_capacity(1 << 16, file), 0);
@@ -253,7 +254,7 @@ impl<R: Read> TextReader<R> {
             let got = (&mut self.input)
                 .take(want as u64)
                 .read_to_end(&mut self.buffer)
-                .map_err(Error::on("read", &self.path))?;
+                .map_err(error::on("read", &self.path))?;
             let at_end = got < want;
             let text = self.valid_prefix(at_end)?;
             if at_end {
@@ -277,13 +278,10 @@ impl<R: Read> TextReader<R> {
 
     /// The buffer as text, up to a character that is not complete yet.
     fn valid_prefix(&self, at_end: bool) -> Result<&str> {
-        let bad = |at: usize, reason: String| Error::NotText {
-            path: self.path.clone(),
-            offset: self.offset + at as u64,
-            reason,
-        };
+        let bad =
+            |at: usize, found: &str| error::not_text(&self.path, self.offset + at as u64, found);
         if let Some(at) = self.buffer.iter().position(|&byte| byte == 0) {
-            return Err(bad(at, "a NUL byte".to_owned()));
+            return Err(bad(at, "a NUL byte"));
         }
         match std::str::from_utf8(&self.buffer) {
             Ok(text) => Ok(text),
@@ -293,7 +291,7 @@ impl<R: Read> TextReader<R> {
             }
             Err(error) => {
                 let at = error.valid_up_to();
-                Err(bad(at, format!("the byte 0x{:02X}, which is not UTF-8,", self.buffer[at])))
+                Err(bad(at, &format!("the byte 0x{:02X}, which is not UTF-8,", self.buffer[at])))
             }
         }
     }
@@ -334,27 +332,21 @@ impl LineReader {
             let read = (&mut self.lines)
                 .take(LONGEST_LINE + 1)
                 .read_until(b'\n', &mut line)
-                .map_err(Error::on("read", &self.path))?;
+                .map_err(error::on("read", &self.path))?;
             if read == 0 {
                 return Ok(None);
             }
             self.line += 1;
-            let bad = |reason: String, hint: String| Error::JsonLine {
-                path: self.path.clone(),
-                line: self.line,
-                reason,
-                hint,
-            };
+            let bad =
+                |reason: &str, hint: &str| error::json_line(&self.path, self.line, reason, hint);
             if read as u64 > LONGEST_LINE {
-                let hint = "one JSON object per line is expected".to_owned();
-                return Err(bad(format!("longer than {LONGEST_LINE} bytes"), hint));
+                return Err(bad(&format!("longer than {LONGEST_LINE} bytes"), ONE_PER_LINE));
             }
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let mut object: serde_json::Value = serde_json::from_slice(&line).map_err(|error| {
-                bad(format!("not JSON ({error})"), "one JSON object per line is expected".into())
-            })?;
+            let mut object: serde_json::Value = serde_json::from_slice(&line)
+                .map_err(|error| bad(&format!("not JSON ({error})"), ONE_PER_LINE))?;
             match object.get_mut(field).map(serde_json::Value::take) {
                 Some(serde_json::Value::String(text)) => return Ok(Some(text)),
                 found => {
@@ -362,7 +354,7 @@ impl LineReader {
                     let keys = object.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>());
                     let keys = keys.unwrap_or_default().join(", ");
                     let hint = format!("name the field that holds the text; this line has: {keys}");
-                    return Err(bad(format!("the field {field:?} {what}"), hint));
+                    return Err(bad(&format!("the field {field:?} {what}"), &hint));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{Sample, longest, sample, tokenizer};
 use crate::batches::{Batch, Batches, IGNORED, key};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use crate::tokenizer::Tokenizer;
 use hearken_tensor::rng::Rng;
 use std::ops::Range;
@@ -114,7 +114,7 @@ fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
 
 fn check(length: usize) -> Result<()> {
     if length < longest() {
-        return Err(Error::ContextTooShort { length, longest: longest() });
+        return Err(error::context_too_short(length, longest()));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! two equal); this path is about a hundred times as fast.
 
 use super::assemble;
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -111,7 +111,8 @@ impl Characters {
                 let encoded = &text.as_bytes()[offset..offset + character.len_utf8()];
                 ids.extend(encoded.iter().map(|&byte| bytes[usize::from(byte)]));
             } else {
-                ids.push(self.unknown.ok_or(Error::UnknownCharacter { character, offset })?);
+                let unknown = || error::unknown_character(character, offset);
+                ids.push(self.unknown.ok_or_else(unknown)?);
             }
         }
         Ok(ids)

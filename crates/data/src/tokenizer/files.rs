@@ -3,7 +3,7 @@
 
 use super::training::SpecialText;
 use super::{Special, Tokenizer, assemble, failed};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -26,8 +26,8 @@ impl Tokenizer {
                 return Self::from_file(&file);
             }
             return Self::gpt2_in(path).unwrap_or_else(|| {
-                let reason = "the directory holds no tokenizer.json".to_owned();
-                Err(Error::NotATokenizer { path: path.to_owned(), reason, hint: EXPECTED })
+                let reason = "the directory holds no tokenizer.json";
+                Err(error::not_a_tokenizer(path, reason, EXPECTED))
             });
         }
         let name = path.file_name().unwrap_or_default();
@@ -44,27 +44,23 @@ impl Tokenizer {
     /// it says which special token is which.
     pub fn from_file(path: &Path) -> Result<Self> {
         let json: Value = read_json(path)?;
-        let bad = |reason: String| {
-            let hint = EXPECTED;
-            Error::NotATokenizer { path: path.to_owned(), reason, hint }
-        };
+        let bad = |reason: &str| error::not_a_tokenizer(path, reason, EXPECTED);
         if json.get("model").is_none() {
-            return Err(bad("it has no \"model\"".to_owned()));
+            return Err(bad("it has no \"model\""));
         }
         let beside = |name: &str| read_json(&path.with_file_name(name)).ok();
         let roles = beside("tokenizer_config.json").or_else(|| beside("special_tokens_map.json"));
-        Self::from_value(&json, roles.as_ref()).map_err(|error| bad(error.to_string()))
+        Self::from_value(&json, roles.as_ref()).map_err(|error| bad(&error.to_string()))
     }
 
     /// Loads GPT-2's vocabulary (A3) or one of the same form: a JSON object from tokens to ids,
     /// and a list of merges, one pair per line.
     pub fn from_gpt2_files(vocabulary: &Path, merges: &Path) -> Result<Self> {
         let vocab = read_json(vocabulary)?;
-        let bad = |path: &Path, reason: &str| Error::NotATokenizer {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-            hint: "expected GPT-2's form: a JSON object from tokens to ids, and merges as lines \
-                of two tokens",
+        let bad = |path: &Path, reason: &str| {
+            let hint = "expected GPT-2's form: a JSON object from tokens to ids, and merges as \
+                lines of two tokens";
+            error::not_a_tokenizer(path, reason, hint)
         };
         let Some(tokens) = vocab.as_object() else {
             return Err(bad(vocabulary, "it is not a JSON object"));
@@ -112,7 +108,7 @@ impl Tokenizer {
     /// Writes `tokenizer.json`, and `tokenizer_config.json` that says which special token is
     /// which, so that `transformers` loads the directory.
     pub fn save_directory(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).map_err(Error::on("create", directory))?;
+        fs::create_dir_all(directory).map_err(error::on("create", directory))?;
         let mut config = json!({"tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": false});
         for (special, &id) in &self.roles {
@@ -134,24 +130,18 @@ impl Tokenizer {
 }
 
 fn read_json(path: &Path) -> Result<Value> {
-    serde_json::from_str(&read_text(path)?).map_err(|error| Error::NotATokenizer {
-        path: path.to_owned(),
-        reason: format!("it is not JSON ({error})"),
-        hint: EXPECTED,
+    serde_json::from_str(&read_text(path)?).map_err(|error| {
+        error::not_a_tokenizer(path, &format!("it is not JSON ({error})"), EXPECTED)
     })
 }
 
 fn read_text(path: &Path) -> Result<String> {
-    let bad = |reason: &str| Error::NotATokenizer {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
-        hint: EXPECTED,
-    };
-    let length = fs::metadata(path).map_err(Error::on("read", path))?.len();
+    let bad = |reason: &str| error::not_a_tokenizer(path, reason, EXPECTED);
+    let length = fs::metadata(path).map_err(error::on("read", path))?.len();
     if length > LARGEST {
         return Err(bad("it is too large for one"));
     }
-    let bytes = fs::read(path).map_err(Error::on("read", path))?;
+    let bytes = fs::read(path).map_err(error::on("read", path))?;
     String::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text"))
 }
 
@@ -168,6 +158,6 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     };
     write().map_err(|error| {
         let _ = fs::remove_file(&temporary);
-        Error::io("write", path, error)
+        error::on("write", path)(error)
     })
 }

@@ -6,7 +6,7 @@
 //! [`SCORE_STEP`], since the logarithm of one C library differs from another's in the last bits.
 
 use super::{Special, Tokenizer, assemble, failed};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::progress::{Progress, Report, Stage};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
@@ -160,7 +160,7 @@ impl Training {
         }
         let json = json?;
         if texts.done == 0 {
-            return Err(Error::Empty { what: "the text to learn a tokenizer from".to_owned() });
+            return Err(error::empty("the text to learn a tokenizer from"));
         }
         let roles: serde_json::Map<_, _> = self
             .specials
@@ -172,7 +172,7 @@ impl Training {
 
     fn check_specials(&self) -> Result<()> {
         for (i, special) in self.specials.iter().enumerate() {
-            let bad = |reason| Err(Error::BadSpecial { text: special.text.clone(), reason });
+            let bad = |reason| Err(error::bad_special(&special.text, reason));
             if special.text.chars().count() < 2 {
                 return bad("is shorter than two characters");
             }
@@ -197,10 +197,10 @@ impl Training {
         let needed = needed + self.specials.len();
         if asked < needed {
             let alphabet = format!("{alphabet} and {} special tokens", self.specials.len());
-            return Err(Error::VocabularyTooSmall { asked, needed, alphabet, hint });
+            return Err(error::vocabulary_too_small(asked, needed, &alphabet, hint));
         }
         if asked > MOST_IDS {
-            return Err(Error::VocabularyTooLarge { asked, most: MOST_IDS });
+            return Err(error::vocabulary_too_large(asked, MOST_IDS));
         }
         Ok(asked - self.specials.len())
     }
@@ -323,12 +323,10 @@ impl Training {
             .vocab_size(room as u32)
             .show_progress(false)
             .build()
-            .map_err(|error| Error::Tokenizer(error.to_string()))?;
+            .map_err(error::tokenizer)?;
         let mut model = Unigram::default();
-        let one_thread = rayon::ThreadPoolBuilder::new()
-            .num_threads(1)
-            .build()
-            .map_err(|error| Error::Tokenizer(error.to_string()))?;
+        let one_thread =
+            rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(error::tokenizer)?;
         one_thread
             .install(|| trainer.do_train(words, &mut model))
             .map_err(|error| failed(&error))?;
@@ -381,7 +379,7 @@ fn settle(model: &Unigram, room: usize) -> Vec<(String, f64)> {
 }
 
 fn splitter(json: &serde_json::Value) -> Result<PreTokenizerWrapper> {
-    serde_json::from_value(json.clone()).map_err(|error| Error::Tokenizer(error.to_string()))
+    serde_json::from_value(json.clone()).map_err(error::tokenizer)
 }
 
 /// The words of a text, in letters of bytes.

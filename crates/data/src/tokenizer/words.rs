@@ -10,7 +10,7 @@
 //! something else leaves its last character to what follows. That is done by hand.
 
 use super::{assemble, failed};
-use crate::error::{Error, Result};
+use crate::error::{self, Result};
 use regex::Regex;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -77,7 +77,7 @@ impl Words {
         }
         drop(known);
         if at != text.len() {
-            return Err(Error::Tokenizer(format!("the pattern passes over byte {at}")));
+            return Err(error::tokenizer(format!("the pattern passes over byte {at}")));
         }
         if !found.is_empty() {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,12 @@
 //! `hearken tokenizer train|encode|decode`.
 
 use crate::failure::Failure;
-use crate::terminal;
 use clap::{Args, Subcommand, ValueEnum};
 use hearken::data::corpus::{Chunk, Source, chunks_of};
 use hearken::data::tokenizer::{CutRule, Kind, Special, SpecialText, Tokenizer, Training};
 use hearken::data::{Progress, Stage};
+use hearken::show::StatusLine;
+use hearken::show::number::bytes;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -145,7 +146,7 @@ fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         specials: specials(&arguments.special)?.unwrap_or(usual.specials),
         byte_fallback: arguments.byte_fallback,
     };
-    let mut line = terminal::Progress::new();
+    let mut line = StatusLine::new();
     let mut report = |progress| line.show(&describe(progress));
     let tokenizer = if reads_stdin(&arguments.files) {
         let chunks = chunks_of(io::stdin(), "stdin", CutRule::BeforeSpace);
@@ -184,9 +185,10 @@ fn specials(asked: &[String]) -> Result<Option<Vec<SpecialText>>, Failure> {
         };
         let special = Special::from_name(name).ok_or_else(|| {
             let names = Special::ALL.map(Special::name).join(", ");
-            Failure::Input(format!(
-                "there is no special token '{name}'\nhint: choose among {names}; or none alone"
-            ))
+            Failure::input(
+                format!("there is no special token '{name}'"),
+                format!("choose among {names}; or none alone"),
+            )
         })?;
         Ok(text.map_or_else(|| special.into(), |text| SpecialText::new(special, text)))
     };
@@ -207,7 +209,7 @@ fn encode(arguments: &EncodeArguments) -> Result<(), Failure> {
     if let Some(text) = &arguments.text {
         ids = encode(text)?;
     } else {
-        let mut line = terminal::Progress::new();
+        let mut line = StatusLine::new();
         let mut done = 0;
         let mut take = |chunk: hearken::data::Result<Chunk>| {
             let text = chunk?.text;
@@ -248,7 +250,7 @@ fn decode(arguments: &DecodeArguments) -> Result<(), Failure> {
     let written = if arguments.ids.is_empty() {
         let mut text = String::new();
         io::stdin().lock().read_to_string(&mut text).map_err(|error| {
-            Failure::Input(format!("cannot read ids from stdin: {error}\n{IDS_HINT}"))
+            Failure::input(format!("cannot read ids from stdin: {error}"), IDS_HINT)
         })?;
         text
     } else {
@@ -268,7 +270,7 @@ fn decode(arguments: &DecodeArguments) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-const IDS_HINT: &str = "hint: give ids apart by spaces or commas, as in 464 3797 or [464, 3797]";
+const IDS_HINT: &str = "give ids apart by spaces or commas, as in 464 3797 or [464, 3797]";
 
 /// Numbers apart by white space or commas, in brackets or not; or what `encode --json` prints.
 fn parse_ids(text: &str) -> Result<Vec<u32>, Failure> {
@@ -276,9 +278,8 @@ fn parse_ids(text: &str) -> Result<Vec<u32>, Failure> {
     if trimmed.starts_with('{') {
         let json: Option<serde_json::Value> = serde_json::from_str(trimmed).ok();
         let ids = json.and_then(|json| serde_json::from_value(json["ids"].clone()).ok());
-        return ids.ok_or_else(|| {
-            Failure::Input(format!("the JSON on stdin has no list \"ids\"\n{IDS_HINT}"))
-        });
+        return ids
+            .ok_or_else(|| Failure::input("the JSON on stdin has no list \"ids\"", IDS_HINT));
     }
     let inner = trimmed.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(trimmed);
     inner
@@ -286,7 +287,7 @@ fn parse_ids(text: &str) -> Result<Vec<u32>, Failure> {
         .filter(|word| !word.is_empty())
         .map(|word| {
             word.parse()
-                .map_err(|_| Failure::Input(format!("'{word}' is not a token id\n{IDS_HINT}")))
+                .map_err(|_| Failure::input(format!("'{word}' is not a token id"), IDS_HINT))
         })
         .collect()
 }
@@ -302,11 +303,9 @@ fn describe(progress: Progress) -> String {
         Stage::Surveying => "checking",
         Stage::Tokenising => "tokenising",
     };
-    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let done = bytes(progress.done);
     match progress.total {
-        Some(total) => {
-            format!("{what} {:.1} of {:.1} MB", megabytes(progress.done), megabytes(total))
-        }
-        None => format!("{what} {:.1} MB", megabytes(progress.done)),
+        Some(total) => format!("{what} {done} of {}", bytes(total)),
+        None => format!("{what} {done}"),
     }
 }

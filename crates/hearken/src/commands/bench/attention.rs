@@ -1,11 +1,12 @@
 //! `hearken bench attention`: scaled dot-product attention over long sequences.
 
 use super::timing::{Times, repeat, timed};
-use super::{Memory, Report, check_memory, megabytes, requests, seconds};
+use super::{Memory, Report, check_memory, requests, seconds};
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
-use crate::terminal::{Progress, Terminal};
 use hearken::kernels::attention::scores::{Causal, Window};
+use hearken::show::number::{megabytes, percent};
+use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tensor::ops::attention::{Attend, attention};
 use hearken::tensor::rng::Rng;
 use hearken::tensor::{Tensor, Var};
@@ -101,17 +102,16 @@ impl Shape {
     fn check(&self) -> Result<(), Failure> {
         let Self { tokens, heads, kv_heads, head_width, window, .. } = *self;
         if [tokens, heads, kv_heads, head_width, window.unwrap_or(1)].contains(&0) {
-            return Err(Failure::Input(
-                "tokens, heads, widths and windows are at least 1\nhint: leave out what you do \
-                 not need"
-                    .to_owned(),
+            return Err(Failure::input(
+                "tokens, heads, widths and windows are at least 1",
+                "leave out what you do not need",
             ));
         }
         if !heads.is_multiple_of(kv_heads) {
-            return Err(Failure::Input(format!(
-                "{heads} heads cannot share {kv_heads} key/value heads evenly\nhint: choose a \
-                 divisor of {heads}"
-            )));
+            return Err(Failure::input(
+                format!("{heads} heads cannot share {kv_heads} key/value heads evenly"),
+                format!("choose a divisor of {heads}"),
+            ));
         }
         // Operands and result, their gradients, and what backward keeps on its way.
         check_memory(self.operand_bytes().and_then(|bytes| bytes.checked_mul(3)))
@@ -234,17 +234,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         shape.check()?;
     }
     let mut out = io::stdout();
-    let mut progress = Progress::new();
+    let mut progress = StatusLine::new();
     progress.show("measuring the machine …");
     let machine = Machine::of_this_process();
     let peak = Peak::measure(machine.threads);
     progress.clear();
+    let columns = Columns::new().right("tokens", 8).right("forward", 8).right("backward", 8);
+    let columns = columns.right("total", 8).right("best (ms)", 9).right("spread", 6);
+    let columns = columns.right("GFLOP/s", 7).right("peak", 5).right("MB", 5);
     if !arguments.json {
         let name = shapes.first().map_or(String::new(), Shape::name);
         writeln!(out, "{name}\npeak {:.1} GFLOP/s, {} threads", peak.gflops, machine.threads)?;
-        let head =
-            "  tokens   forward  backward     total  best (ms)  spread  GFLOP/s  peak     MB";
-        writeln!(out, "{}", Terminal::stdout().bold(head))?;
+        writeln!(out, "{}", Terminal::stdout().bold(&columns.head()))?;
     }
     let mut results = Vec::new();
     for shape in shapes {
@@ -253,19 +254,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         progress.clear();
         if !arguments.json {
             let backward = result.backward_seconds.map_or(0.0, |times| times.median);
-            writeln!(
-                out,
-                "{:8}  {:8.2}  {:8.2}  {:8.2}  {:9.2}  {:5.0}%  {:7.1}  {:3.0}%  {:>5}",
-                shape.tokens,
-                result.forward_seconds.median * 1e3,
-                backward * 1e3,
-                result.seconds.median * 1e3,
-                result.seconds.min * 1e3,
-                result.seconds.spread * 100.0,
-                result.gflops,
-                result.share_of_peak * 100.0,
-                megabytes(result.memory.resident.unwrap_or(result.memory.tensors)),
-            )?;
+            let ms = |seconds: f64| format!("{:.2}", seconds * 1e3);
+            let memory = result.memory.resident.unwrap_or(result.memory.tensors);
+            let cells = [
+                shape.tokens.to_string(),
+                ms(result.forward_seconds.median),
+                ms(backward),
+                ms(result.seconds.median),
+                ms(result.seconds.min),
+                percent(result.seconds.spread, 0),
+                format!("{:.1}", result.gflops),
+                percent(result.share_of_peak, 0),
+                megabytes(memory as u64),
+            ];
+            writeln!(out, "{}", columns.row(&cells))?;
         }
         results.push(result);
     }
@@ -366,8 +368,8 @@ mod tests {
             Shape { tokens: usize::MAX, ..shape(3, None) },
         ];
         for shape in wrong {
-            let Err(Failure::Input(message)) = shape.check() else { panic!("{shape:?}") };
-            assert!(message.contains("\nhint: "), "{message}");
+            let Err(Failure::Error(error)) = shape.check() else { panic!("{shape:?}") };
+            assert!(error.hint().is_some(), "{error}");
         }
     }
 }

@@ -4,10 +4,11 @@ use super::timing::{Times, repeat, timed};
 use super::{Memory, Report, check_memory, requests, seconds};
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
-use crate::terminal::{Progress, Terminal, fit};
 use clap::ValueEnum;
 use hearken::kernels::Write as To;
 use hearken::kernels::gemm::{Epilogue, Matrix, gemm};
+use hearken::show::number::percent;
+use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tensor::Tensor;
 use hearken::tensor::rng::Rng;
 use serde::{Deserialize, Serialize};
@@ -151,7 +152,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         check_memory(shape.bytes())?;
     }
     let mut out = io::stdout();
-    let mut progress = Progress::new();
+    let mut progress = StatusLine::new();
     let terminal = Terminal::stdout();
     progress.show("measuring the machine …");
     let machine = Machine::of_this_process();
@@ -159,20 +160,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
 
     let longest = shapes.iter().map(|shape| shape.name.chars().count()).max().unwrap_or(0);
-    let name = longest.min(terminal.width.saturating_sub(NUMBERS)).max(8);
+    let columns = Columns::new().left("shape", longest).left("", 2).right("median ms", 9);
+    let columns = columns.right("best ms", 9).right("spread", 6).right("GFLOP/s", 7);
+    let columns = columns.right("peak", 5).within(terminal.width);
     if !arguments.json {
         writeln!(out, "peak {:.1} GFLOP/s, {} threads", peak.gflops, machine.threads)?;
-        let head = format!(
-            "{}  {:>2}  {:>9}  {:>9}  {:>6}  {:>7}  {:>4}",
-            fit("shape", name),
-            "",
-            "median ms",
-            "best ms",
-            "spread",
-            "GFLOP/s",
-            "peak"
-        );
-        writeln!(out, "{}", terminal.bold(&head))?;
+        writeln!(out, "{}", terminal.bold(&columns.head()))?;
     }
     let mut results = Vec::new();
     for shape in shapes {
@@ -180,17 +173,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let result = measure(shape, peak, arguments.seconds)?;
         progress.clear();
         if !arguments.json {
-            writeln!(
-                out,
-                "{}  {}  {:9.3}  {:9.3}  {:5.0}%  {:7.1}  {:3.0}%",
-                fit(&result.shape.name, name),
-                result.shape.layout.name(),
-                result.seconds.median * 1e3,
-                result.seconds.min * 1e3,
-                result.seconds.spread * 100.0,
-                result.gflops,
-                result.share_of_peak * 100.0,
-            )?;
+            let cells = [
+                result.shape.name.clone(),
+                result.shape.layout.name().to_owned(),
+                format!("{:.3}", result.seconds.median * 1e3),
+                format!("{:.3}", result.seconds.min * 1e3),
+                percent(result.seconds.spread, 0),
+                format!("{:.1}", result.gflops),
+                percent(result.share_of_peak, 0),
+            ];
+            writeln!(out, "{}", columns.row(&cells))?;
         }
         results.push(result);
     }
@@ -204,9 +196,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     Ok(())
 }
-
-/// Characters of a line after the name.
-const NUMBERS: usize = "  NN  123456.78  123456.78  1234%  12345.7  100%".len();
 
 /// The shapes to time.
 fn chosen(arguments: &Arguments) -> Result<Vec<Shape>, Failure> {
@@ -227,10 +216,10 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Shape>, Failure> {
         if !all.iter().any(|shape| shape.group == *group) {
             let mut groups: Vec<&str> = all.iter().map(|shape| shape.group.as_str()).collect();
             groups.dedup();
-            return Err(Failure::Input(format!(
-                "there is no group '{group}'\nhint: the groups are {}",
-                groups.join(", ")
-            )));
+            return Err(Failure::input(
+                format!("there is no group '{group}'"),
+                format!("the groups are {}", groups.join(", ")),
+            ));
         }
     }
     let wanted = |shape: &Shape| match &arguments.groups[..] {
@@ -337,8 +326,8 @@ mod tests {
         for size in [1 << 24, usize::MAX] {
             let (group, name) = (String::new(), String::new());
             let shape = Shape { group, name, m: size, n: size, k: size, layout: Layout::Nn, write };
-            let Err(Failure::Input(message)) = Product::new(shape) else { panic!("{size}") };
-            assert!(message.contains("hint: "), "{message}");
+            let Err(Failure::Error(error)) = Product::new(shape) else { panic!("{size}") };
+            assert!(error.hint().is_some(), "{error}");
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::machine::{self, Machine, Peak};
 use clap::Subcommand;
 use hearken::kernels::isa;
+use hearken::show::number;
 use hearken::tensor::pool;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -80,13 +81,13 @@ impl Memory {
     }
 
     fn text(self) -> String {
-        let resident = self.resident.map_or("?".to_owned(), megabytes);
-        format!("{resident} MB resident, {} MB in tensors", megabytes(self.tensors))
+        let resident = self.resident.map_or("?".to_owned(), size);
+        format!("{resident} resident, {} in tensors", size(self.tensors))
     }
 }
 
-fn megabytes(bytes: usize) -> String {
-    format!("{:.0}", bytes as f64 / 1e6)
+fn size(bytes: usize) -> String {
+    number::bytes(bytes as u64)
 }
 
 /// Refuses work that does not fit the memory, where the system tells how much there is.
@@ -95,11 +96,9 @@ fn check_memory(bytes: Option<usize>) -> Result<(), Failure> {
     match bytes {
         Some(bytes) if bytes <= most => Ok(()),
         _ => {
-            let needed = bytes.map_or("more than any memory".to_owned(), |b| megabytes(b) + " MB");
-            let most = megabytes(most);
-            Err(Failure::Input(format!(
-                "this needs {needed}, and {most} MB are free\nhint: choose smaller numbers"
-            )))
+            let needed = bytes.map_or("more than any memory".to_owned(), size);
+            let message = format!("this needs {needed}, and {} are free", size(most));
+            Err(Failure::input(message, "choose smaller numbers"))
         }
     }
 }

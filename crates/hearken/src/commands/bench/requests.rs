@@ -15,15 +15,16 @@ pub(super) fn serve<Request: DeserializeOwned, Answer: Serialize>(
 ) -> Result<(), Failure> {
     let mut out = io::stdout();
     for line in io::stdin().lock().lines() {
-        let line = line.map_err(|error| Failure::Input(format!("cannot read stdin: {error}")))?;
+        let line =
+            line.map_err(|error| Failure::input(format!("cannot read stdin: {error}"), ""))?;
         if line.trim().is_empty() {
             continue;
         }
         let request = serde_json::from_str(&line).map_err(|error| {
-            Failure::Input(format!(
-                "a request is not understood: {error}\nhint: 'hearken bench --help' and \
-                 benches/README.md show one; it was: {line}"
-            ))
+            Failure::input(
+                format!("a request is not understood: {error}"),
+                format!("'hearken bench --help' and benches/README.md show one; it was: {line}"),
+            )
         })?;
         write_json(&mut out, &answer(request)?)?;
         out.flush()?;

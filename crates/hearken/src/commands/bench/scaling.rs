@@ -23,11 +23,13 @@ use super::train::Step;
 use super::{check_memory, write_json};
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
-use crate::terminal::Progress;
+use hearken::base::Error;
 use hearken::kernels::threads::{MOST_THREADS, with_threads};
 use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::parse;
 use hearken::nn::plan::{Plan, Training};
+use hearken::show::number::percent;
+use hearken::show::{Columns, StatusLine};
 use hearken::tensor::pool;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -141,7 +143,7 @@ struct Case {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut progress = Progress::new();
+    let mut progress = StatusLine::new();
     progress.show("measuring the machine's peak");
     let machine = Machine::of_this_process();
     let mut peak = Peak::measure(machine.threads);
@@ -194,11 +196,10 @@ fn places(against: Against, at: &[u32]) -> Result<Vec<usize>, Failure> {
     places.sort_unstable();
     places.dedup();
     match places.last() {
-        Some(&n) if against == Against::Threads && n > MOST_THREADS => {
-            Err(Failure::Input(format!(
-                "{n} threads, expected at most {MOST_THREADS}\nhint: more threads than cores gain nothing"
-            )))
-        }
+        Some(&n) if against == Against::Threads && n > MOST_THREADS => Err(Failure::input(
+            format!("{n} threads, expected at most {MOST_THREADS}"),
+            "more threads than cores gain nothing",
+        )),
         _ => Ok(places),
     }
 }
@@ -285,8 +286,7 @@ impl Case {
              width = {width}\nheads = {heads}\nposition = {{ kind = \"learned\" }}\n\
              feed_forward = {{ kind = \"gelu-tanh\" }}\n"
         );
-        let ModelConfig::Decoder(config) =
-            parse::from_toml(&text, "scaling").map_err(|e| Failure::Input(e.to_string()))?;
+        let ModelConfig::Decoder(config) = parse::from_toml(&text, "scaling")?;
         Ok(config)
     }
 
@@ -366,9 +366,8 @@ fn expect(points: &mut [Point], trusted: Range<usize>) {
 fn draw(directory: &Path, series: &Series) -> Result<(), Failure> {
     let path = directory.join(format!("scaling-{}.svg", series.against.name()));
     let written = std::fs::create_dir_all(directory);
-    written.and_then(|()| std::fs::write(&path, chart::draw(series))).map_err(|e| {
-        Failure::Input(format!("cannot write {}: {e}\nhint: check the path", path.display()))
-    })
+    let written = written.and_then(|()| std::fs::write(&path, chart::draw(series)));
+    Ok(written.map_err(Error::io("write", &path)).map_err(|e| e.or_hint("check the path"))?)
 }
 
 fn show(report: &Report, json: bool) -> Result<(), Failure> {
@@ -379,31 +378,23 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     let exponent = |e: Option<f64>| e.map_or("–".to_owned(), |e| format!("{e:.2}"));
     for Series { against, model, points } in &report.series {
         writeln!(out, "time of a token against {}\n  {model}", against.name())?;
-        writeln!(
-            out,
-            "  {:>7}  {:>9}  {:>9}  {:>7}  {:>8}  {:>7}  {:>8}  {:>8}",
-            against.name(),
-            "µs/token",
-            "median",
-            "spread",
-            "GFLOP/s",
-            "of peak",
-            "exponent",
-            "expected"
-        )?;
+        let columns = Columns::new().indented(2).right(against.name(), 7);
+        let columns = columns.right("µs/token", 9).right("median", 9).right("spread", 7);
+        let columns = columns.right("GFLOP/s", 8).right("of peak", 7).right("exponent", 8);
+        let columns = columns.right("expected", 8);
+        writeln!(out, "{}", columns.head())?;
         for point in points {
-            writeln!(
-                out,
-                "  {:>7}  {:>9.2}  {:>9.2}  {:>5.1} %  {:>8.1}  {:>5.0} %  {:>8}  {:>8}",
-                point.x,
-                point.us_per_token,
-                point.median_us_per_token,
-                100.0 * point.spread,
-                point.gflops,
-                100.0 * point.peak_fraction,
+            let cells = [
+                point.x.to_string(),
+                format!("{:.2}", point.us_per_token),
+                format!("{:.2}", point.median_us_per_token),
+                percent(point.spread, 1),
+                format!("{:.1}", point.gflops),
+                percent(point.peak_fraction, 0),
                 exponent(point.exponent),
-                exponent(point.expected_exponent)
-            )?;
+                exponent(point.expected_exponent),
+            ];
+            writeln!(out, "{}", columns.row(&cells))?;
         }
         writeln!(out)?;
     }

@@ -6,12 +6,14 @@ use crate::commands::bench::profile_svg;
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use crate::run_config::preset_or_file;
-use crate::terminal::Progress;
+use hearken::base::Error;
 use hearken::nn::config::{DecoderConfig, ModelConfig};
 use hearken::nn::decoder::Decoder;
 use hearken::nn::layers::{Noise, Pass};
 use hearken::nn::parse;
 use hearken::nn::plan::{Plan, Training};
+use hearken::show::number::percent;
+use hearken::show::{Columns, StatusLine};
 use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::rng::Rng;
 use hearken::tensor::{Param, profile};
@@ -149,7 +151,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         checkpointing: false,
     });
     check_memory(usize::try_from(memory.total()).ok())?;
-    let mut progress = Progress::new();
+    let mut progress = StatusLine::new();
     progress.show("measuring the machine's peak");
     let machine = Machine::of_this_process();
     let peak = Peak::measure(machine.threads);
@@ -198,9 +200,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     if let Some(path) = &arguments.svg {
         let title = format!("{}: {:.1} ms per step", report.config, report.ms_per_step);
-        std::fs::write(path, profile_svg::draw(&title, &report.profile)).map_err(|e| {
-            Failure::Input(format!("cannot write {}: {e}\nhint: check the path", path.display()))
-        })?;
+        std::fs::write(path, profile_svg::draw(&title, &report.profile))
+            .map_err(Error::io("write", path))
+            .map_err(|error| error.or_hint("check the path"))?;
     }
     show(&report, arguments.json)
 }
@@ -238,33 +240,32 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
         100.0 * report.peak_fraction,
         report.peak.gflops
     )?;
-    let resident = report.peak_rss_bytes.map_or("?".to_owned(), super::megabytes);
-    let tensors = super::megabytes(report.peak_tensor_bytes);
-    writeln!(out, "  {resident} MB resident at most, {tensors} MB of it in tensors")?;
+    let resident = report.peak_rss_bytes.map_or("?".to_owned(), super::size);
+    let tensors = super::size(report.peak_tensor_bytes);
+    writeln!(out, "  {resident} resident at most, {tensors} of it in tensors")?;
     writeln!(out, "  {:.1} allocations of 4 KiB or more per step", report.allocations_per_step)?;
     if !report.profile.is_empty() {
-        writeln!(
-            out,
-            "\n  {:24} {:>10} {:>10} {:>7}",
-            "operation", "forward", "backward", "share"
-        )?;
+        let columns = Columns::new().indented(2).left("operation", 23);
+        let columns = columns.right("forward", 10).right("backward", 10).right("share", 7);
+        writeln!(out, "\n{}", columns.head())?;
         let total: f64 = report.profile.iter().map(|s| s.forward_ms + s.backward_ms).sum();
         for Share { op, forward_ms, backward_ms } in &report.profile {
-            let share = 100.0 * (forward_ms + backward_ms) / total;
-            writeln!(out, "  {op:24} {forward_ms:>7.2} ms {backward_ms:>7.2} ms {share:>5.1} %")?;
+            let ms = |time: f64| format!("{time:.2} ms");
+            let share = percent((forward_ms + backward_ms) / total, 1);
+            let cells = [(*op).to_owned(), ms(*forward_ms), ms(*backward_ms), share];
+            writeln!(out, "{}", columns.row(&cells))?;
         }
     }
     Ok(())
 }
 
 fn read(name: &str) -> Result<(DecoderConfig, Bench), Failure> {
-    let file: File = parse::from_toml(&preset_or_file(name)?, name)
-        .map_err(|e| Failure::Input(e.to_string()))?;
+    let file: File = parse::from_toml(&preset_or_file(name)?, name)?;
     let ModelConfig::Decoder(mut config) = file.model;
     if config.vocabulary == 0 {
         config.vocabulary = 256; // what a tokenizer would decide
     }
-    config.validate().map_err(|e| Failure::Input(e.to_string()))?;
+    config.validate()?;
     Ok((config, file.bench))
 }
 

@@ -8,9 +8,11 @@ mod table;
 
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
-use crate::terminal::{Progress, Terminal, wrap};
 use check::OpReport;
 use hearken::kernels::isa;
+use hearken::show::number::plural;
+use hearken::show::terminal::wrap;
+use hearken::show::{StatusLine, Terminal};
 use hearken::tensor::gradcheck::Case;
 use hearken::tensor::ops;
 use serde::Serialize;
@@ -90,7 +92,7 @@ fn examine(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut progress = Progress::new();
+    let mut progress = StatusLine::new();
     let terminal = Terminal::stdout();
 
     let machine = Machine::of_this_process();
@@ -171,7 +173,7 @@ fn unknown(name: &str) -> Failure {
     } else {
         format!("did you mean {}?", guesses.join(" or "))
     };
-    Failure::Input(format!("there is no operation '{name}'\nhint: {hint}"))
+    Failure::input(format!("there is no operation '{name}'"), hint)
 }
 
 fn write_machine(
@@ -217,18 +219,16 @@ fn write_machine(
     writeln!(out)
 }
 
-fn plural(n: usize, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
-}
-
 fn verdict(failed: &[&str]) -> Result<(), Failure> {
     let Some(first) = failed.first() else { return Ok(()) };
     let what = if failed.len() == 1 { "this operation is" } else { "these operations are" };
-    Err(Failure::Check(format!(
-        "{what} off on this machine: {}\nhint: 'hearken doctor --op {first} --verbose' shows its \
-         cases; if HEARKEN_SIMD=portable is right, the fault is in a wider instruction set",
-        failed.join(", ")
-    )))
+    Err(Failure::check(
+        format!("{what} off on this machine: {}", failed.join(", ")),
+        format!(
+            "'hearken doctor --op {first} --verbose' shows its cases; if HEARKEN_SIMD=portable is \
+             right, the fault is in a wider instruction set"
+        ),
+    ))
 }
 
 #[cfg(test)]
@@ -249,12 +249,12 @@ mod tests {
 
     #[test]
     fn a_misspelt_operation_names_the_nearest_and_another_lists_all() {
-        let message = |name| match unknown(name) {
-            Failure::Input(message) => message,
+        let hint = |name| match unknown(name) {
+            Failure::Error(error) => error.hint().unwrap_or_default().to_owned(),
             other => panic!("{other:?}"),
         };
-        assert!(message("liner").contains("hint: did you mean linear"));
-        assert!(message("zzz").contains("hint: the operations are "));
+        assert!(hint("liner").starts_with("did you mean linear"));
+        assert!(hint("zzz").starts_with("the operations are "));
     }
 
     /// The whole command but for its choice of operations: `mul` with its own cases, and an
@@ -275,8 +275,9 @@ mod tests {
         assert!(row("mul").ends_with("  ok") && row("double").ends_with("  FAILED"), "{out}");
         assert!(out.contains("    wrong: gradient of x is off by"), "{out}");
         assert!(!out.contains("all within their bounds"), "{out}");
-        let Failure::Check(message) = &failure else { panic!("{failure:?}") };
-        assert!(message.starts_with("this operation is off on this machine: double\nhint: "));
+        let Failure::Check(error) = &failure else { panic!("{failure:?}") };
+        assert_eq!(error.message(), "this operation is off on this machine: double");
+        assert!(error.hint().is_some());
         assert_eq!(failure.report(), ExitCode::from(1));
     }
 
@@ -294,7 +295,8 @@ mod tests {
     #[test]
     fn a_failure_names_the_operations() {
         assert!(verdict(&[]).is_ok());
-        let Err(Failure::Check(message)) = verdict(&["add", "mul"]) else { panic!("no failure") };
-        assert!(message.starts_with("these operations are off on this machine: add, mul\nhint: "));
+        let Err(Failure::Check(error)) = verdict(&["add", "mul"]) else { panic!("no failure") };
+        assert_eq!(error.message(), "these operations are off on this machine: add, mul");
+        assert!(error.hint().is_some_and(|hint| hint.contains("--op add ")));
     }
 }

@@ -1,7 +1,8 @@
 //! The table of `hearken doctor`: one line per operation, in as many columns as fit.
 
 use super::check::{CaseReport, OpReport};
-use crate::terminal::{Terminal, fit};
+use hearken::show::number::error as short;
+use hearken::show::{Columns, Terminal, table};
 use hearken::tensor::gradcheck::Case;
 use std::io::{self, Write};
 
@@ -11,7 +12,6 @@ const ERROR: usize = "backward".len();
 const ADDS: (&str, usize) = ("adds", 4);
 const BITS: (&str, usize) = ("bits", 4);
 const RESULT: (&str, usize) = ("", "FAILED".len());
-const GAP: usize = 2;
 /// Names are cut below this only if nothing else can go.
 const NAME_LEAST: usize = 12;
 
@@ -19,10 +19,8 @@ const NAME_LEAST: usize = 12;
 pub(super) struct Table {
     terminal: Terminal,
     verbose: bool,
-    name: usize,
-    /// Width of an error with its bound.
-    with_bound: usize,
     detail: Detail,
+    columns: Columns,
 }
 
 /// What a line shows besides name and result, from all to nothing.
@@ -49,7 +47,7 @@ impl Detail {
 
     /// Characters from the end of the name to the end of the line.
     fn width(self, with_bound: usize) -> usize {
-        self.columns(with_bound).iter().chain([&RESULT]).map(|(_, width)| GAP + width).sum()
+        self.columns(with_bound).iter().chain([&RESULT]).map(|(_, width)| table::GAP + width).sum()
     }
 }
 
@@ -84,16 +82,18 @@ impl Table {
             .find(|detail| detail.width(with_bound) + longest.min(NAME_LEAST) <= terminal.width)
             .unwrap_or(Detail::Nothing);
         let room = terminal.width.saturating_sub(detail.width(with_bound)).max(1);
-        Self { terminal, verbose, name: longest.min(room), with_bound, detail }
+        let columns = detail
+            .columns(with_bound)
+            .into_iter()
+            .fold(Columns::new().left("op", longest.min(room)), |columns, (heading, width)| {
+                columns.right(heading, width)
+            });
+        Self { terminal, verbose, detail, columns: columns.left(RESULT.0, RESULT.1) }
     }
 
     /// The headings.
     pub(super) fn write_head(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut line = fit("op", self.name);
-        for (heading, width) in self.detail.columns(self.with_bound) {
-            line.extend([" ".repeat(GAP), format!("{heading:>width$}")]);
-        }
-        writeln!(out, "{}", self.terminal.bold(line.trim_end()))
+        writeln!(out, "{}", self.terminal.bold(&self.columns.head()))
     }
 
     /// One operation: its line, its cases if asked for, and what is wrong with it.
@@ -143,29 +143,23 @@ impl Table {
                 short(error)
             }
         };
-        let mut text = fit(&line.name, self.name);
-        for (heading, width) in self.detail.columns(self.with_bound) {
-            let cell = match heading {
-                "cases" => line.cases.clone(),
-                "forward" => error(line.forward),
-                "backward" => error(line.backward),
-                "adds" => if line.accumulates { "yes" } else { "NO" }.to_owned(),
-                _ => if line.same_bits { "same" } else { "DIFF" }.to_owned(),
-            };
-            text.extend([" ".repeat(GAP), format!("{cell:>width$}")]);
+        let mut cells = vec![line.name.clone()];
+        if self.detail > Detail::Nothing {
+            cells.extend([error(line.forward), error(line.backward)]);
         }
-        let result = if line.ok { self.terminal.green("ok") } else { self.terminal.red("FAILED") };
-        writeln!(out, "{text}{:GAP$}{result}", "")?;
+        if self.detail == Detail::All {
+            cells.insert(1, line.cases.clone());
+            cells.push(if line.accumulates { "yes" } else { "NO" }.to_owned());
+            cells.push(if line.same_bits { "same" } else { "DIFF" }.to_owned());
+        }
+        let terminal = self.terminal;
+        cells.push(if line.ok { terminal.green("ok") } else { terminal.red("FAILED") });
+        writeln!(out, "{}", self.columns.row(&cells))?;
         for (case, fault) in &line.faults {
             writeln!(out, "    {}: {fault}", case.case)?;
         }
         Ok(())
     }
-}
-
-/// Two digits and an exponent: `1.2e-7`, `2e-6`, `0`.
-fn short(x: f64) -> String {
-    if x == 0.0 { "0".to_owned() } else { format!("{x:.1e}").replace(".0e", "e") }
 }
 
 #[cfg(test)]
@@ -210,13 +204,5 @@ mod tests {
     fn verbose_lists_the_cases() {
         let text = table(80, true);
         assert!(text.contains("\n  right ") && text.contains("\n  wrong "), "{text}");
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!(short(1.23e-7), "1.2e-7");
-        assert_eq!(short(3.0000000000000004e-6), "3e-6");
-        assert_eq!(short(0.0), "0");
-        assert_eq!(short(f64::NAN), "NaN");
     }
 }

@@ -244,7 +244,7 @@ fn sampling(arguments: &Arguments) -> Result<Sampling, Failure> {
         // 32 bits are easy to type again.
         seed: arguments.seed.unwrap_or_else(|| clock() & 0xffff_ffff),
     };
-    sampling.validate().map_err(|error| Failure::Input(error.to_string()))?;
+    sampling.validate()?;
     Ok(sampling)
 }
 
@@ -307,6 +307,7 @@ fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
         let prompt = Prompt::Text(line.trim_end_matches(['\r', '\n']).to_owned());
         match interrupt::while_writing(|| writer.write(&prompt, turn)) {
             // A character that the tokenizer does not know ends the line, not the conversation.
+            Err(Failure::Error(error)) => say!("error: {error}"),
             Err(Failure::Input(message)) => say!("error: {message}"),
             other => other?,
         }

@@ -210,7 +210,7 @@ impl<W: Write> Writer<'_, W> {
         };
         let Some(best) = found.first() else {
             let message = "no text was found: every token is impossible";
-            return Err(Failure::Check(format!("{message}\nhint: are the weights finite?")));
+            return Err(Failure::check(message, "are the weights finite?"));
         };
         let steps = best.tokens.len();
         if self.form.is_json() {

@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use crate::model::{ModelArguments, locate};
-use crate::terminal::{Terminal, fit};
 use hearken::formats::{directory, safetensors};
+use hearken::show::number::significant;
+use hearken::show::{Columns, Terminal};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
@@ -91,45 +92,25 @@ fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         let dims: Vec<String> = row.shape.iter().map(ToString::to_string).collect();
         if dims.is_empty() { "scalar".to_owned() } else { dims.join(" × ") }
     };
-    let longest = |of: &dyn Fn(&Row) -> usize| report.tensors.iter().map(of).max().unwrap_or(0);
-    let shape_width = longest(&|row| shape(row).chars().count()).max("shape".len());
-    // What is left of the line beside the shape (and two spaces), type and three numbers.
-    let rest = shape_width + 2 + 4 + 3 * 11;
-    let name_width = longest(&|row| row.name.chars().count());
-    // Programs that read a pipe want whole names.
-    let room = if io::stdout().is_terminal() { terminal.width } else { usize::MAX };
-    let name_width = name_width.min(room.saturating_sub(rest + 1)).max(12);
-    let head = format!(
-        "{}  {:shape_width$} {:>4} {:>10} {:>10} {:>10}",
-        fit("name", name_width),
-        "shape",
-        "type",
-        "norm",
-        "rms",
-        "largest"
-    );
-    writeln!(out, "{}", terminal.bold(&head))?;
-    for row in &report.tensors {
-        writeln!(
-            out,
-            "{}  {:shape_width$} {:>4} {:>10} {:>10} {:>10}",
-            fit(&row.name, name_width),
+    let cells = |row: &Row| {
+        [
+            row.name.clone(),
             shape(row),
             row.dtype.to_lowercase(),
-            number(row.norm),
-            number(row.rms),
-            number(f64::from(row.largest))
-        )?;
+            significant(row.norm),
+            significant(row.rms),
+            significant(f64::from(row.largest)),
+        ]
+    };
+    let rows: Vec<_> = report.tensors.iter().map(cells).collect();
+    let columns = Columns::new().left("name", 12).left("shape", 0).right("type", 4);
+    let columns = columns.right("norm", 9).right("rms", 9).right("largest", 9).holding(&rows);
+    // Programs that read a pipe want whole names.
+    let room = if io::stdout().is_terminal() { terminal.width } else { usize::MAX };
+    let columns = columns.within(room);
+    writeln!(out, "{}", terminal.bold(&columns.head()))?;
+    for row in &rows {
+        writeln!(out, "{}", columns.row(row))?;
     }
     writeln!(out, "{} tensors, {} parameters", report.tensors.len(), report.parameters)
-}
-
-/// Four digits that count.
-fn number(x: f64) -> String {
-    if x == 0.0 || (1e-3..1e6).contains(&x) {
-        let digits = (3 - x.max(1e-9).log10().floor() as i32).clamp(0, 6) as usize;
-        format!("{x:.digits$}")
-    } else {
-        format!("{x:.3e}")
-    }
 }

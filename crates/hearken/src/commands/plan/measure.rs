@@ -29,10 +29,9 @@ pub(super) struct Measured {
 pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
     let chosen = report.training;
     if report.available.is_some_and(|free| report.memory.total > free as u64) {
-        return Err(Failure::Input(
-            "this model does not fit the memory that is free, so it cannot be measured\nhint: a \
-             smaller --batch-size or --checkpointing takes less"
-                .to_owned(),
+        return Err(Failure::input(
+            "this model does not fit the memory that is free, so it cannot be measured",
+            "a smaller --batch-size or --checkpointing takes less",
         ));
     }
     pool::release();
@@ -82,5 +81,5 @@ fn optimizer(choice: OptimizerChoice) -> Result<OptimizerConfig, Failure> {
         OptimizerChoice::Adam => json!({ "kind": "adam" }),
         OptimizerChoice::AdamW => json!({ "kind": "adamw" }),
     };
-    serde_json::from_value(config).map_err(|error| Failure::Input(error.to_string()))
+    serde_json::from_value(config).map_err(|error| Failure::input(error.to_string(), ""))
 }

@@ -279,7 +279,7 @@ fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
     // `train` does, and whether it is the default does not matter here.
     let mut train = file.train;
     train.schedule = train.schedule.with_warmup_at_most(usual_warmup(train.steps));
-    train.validate().map_err(|error| Failure::Input(error.to_string()))?;
+    train.validate()?;
     Ok((model, train))
 }
 
@@ -294,7 +294,7 @@ fn with_vocabulary(
     if model.vocabulary == 0 {
         let message = "the configuration leaves the vocabulary to the tokenizer";
         let hint = "give --vocabulary N: 46 for the stories, 65 for the characters of tiny Shakespeare, 50257 for GPT-2";
-        return Err(Failure::Input(format!("{message}\nhint: {hint}")));
+        return Err(Failure::input(message, hint));
     }
     Ok(model)
 }
@@ -314,11 +314,14 @@ fn choose(
         || tokens > model.context
         || batch_size.saturating_mul(tokens) > MOST
     {
-        return Err(Failure::Input(format!(
-            "{batch_size} × {tokens} tokens, expected 1 to {} per sequence, the model's context, \
-             1 sequence or more, and at most {MOST} in all\nhint: change --batch-size or --tokens",
-            model.context
-        )));
+        return Err(Failure::input(
+            format!(
+                "{batch_size} × {tokens} tokens, expected 1 to {} per sequence, the model's \
+                 context, 1 sequence or more, and at most {MOST} in all",
+                model.context
+            ),
+            "change --batch-size or --tokens",
+        ));
     }
     Ok(Chosen {
         batch_size,

@@ -1,15 +1,10 @@
 //! The plan for the eye.
 
 use super::{OptimizerChoice, PrecisionChoice, Report};
-use crate::terminal::Terminal;
 use clap::ValueEnum;
-use hearken::train::plot::thousands;
+use hearken::show::number::{bytes as size, operations, percent, thousands};
+use hearken::show::{Columns, Terminal};
 use std::io::{self, Write};
-
-/// Width of the column of names.
-const NAMES: usize = 26;
-/// Width of the column of numbers.
-const NUMBERS: usize = 18;
 
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let terminal = Terminal::stdout();
@@ -29,7 +24,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     )?;
 
     writeln!(out, "\n{}", terminal.bold("parameters"))?;
-    let share = |n: u64, of: u64| format!("{:5.1} %", 100.0 * n as f64 / (of as f64).max(1.0));
+    let share = |n: u64, of: u64| format!("{:>7}", percent(n as f64 / (of as f64).max(1.0), 1));
     for part in report.parts.iter().filter(|part| part.parameters > 0) {
         let share = share(part.parameters, report.parameters);
         row(out, part.name, &thousands(part.parameters as f64), &share)?;
@@ -102,8 +97,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
 }
 
 fn row(out: &mut impl Write, name: &str, number: &str, note: &str) -> io::Result<()> {
-    let line = format!("  {name:NAMES$}{number:>NUMBERS$}  {note}");
-    writeln!(out, "{}", line.trim_end())
+    let columns = Columns::new().indented(2).left("", 26).right("", 16).left("", 0);
+    writeln!(out, "{}", columns.row(&[name, number, note]))
 }
 
 fn name_of(optimizer: OptimizerChoice) -> String {
@@ -112,42 +107,4 @@ fn name_of(optimizer: OptimizerChoice) -> String {
 
 fn name_of_precision(precision: PrecisionChoice) -> String {
     precision.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
-}
-
-/// 1.86 GB, in powers of 1000.
-fn size(bytes: u64) -> String {
-    scaled(bytes as f64, &["B", "kB", "MB", "GB", "TB", "PB"])
-}
-
-fn operations(flops: f64) -> String {
-    scaled(flops, &["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"])
-}
-
-/// Three digits that count, in the largest unit that leaves at least 1.
-fn scaled(mut x: f64, units: &[&str]) -> String {
-    let mut unit = 0;
-    while x >= 999.5 && unit + 1 < units.len() {
-        x /= 1000.0;
-        unit += 1;
-    }
-    let digits = match x {
-        _ if unit == 0 => 0,
-        _ if x < 9.995 => 2,
-        _ if x < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{x:.digits$} {}", units[unit])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_easy_to_read() {
-        assert_eq!(size(999), "999 B");
-        assert_eq!(size(999_600), "1.00 MB");
-        assert_eq!(size(12_345_678), "12.3 MB");
-        assert_eq!(operations(2.5e11), "250 GFLOP");
-    }
 }

@@ -56,7 +56,7 @@ impl Data {
             Self::text(config, directory, &mut progress)
         };
         progress.clear();
-        result.map_err(|error| Failure::Input(error.to_string()))
+        result.map_err(Failure::from)
     }
 
     fn stories(config: &mut RunConfig) -> Result<Self, Error> {

@@ -11,9 +11,9 @@ use data::Data;
 use hearken::kernels::isa;
 use hearken::nn::decoder::Decoder;
 use hearken::nn::plan::{Memory, Plan, Training};
+use hearken::show::number::{bytes as size, thousands};
 use hearken::train::early_stopping::Best;
 use hearken::train::interrupt;
-use hearken::train::plot::thousands;
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
 use hearken::train::{Error, OptimizerConfig, Outcome, Precision, RunDirectory, Setup, Summary};
@@ -82,15 +82,14 @@ TensorBoard events, and checkpoints/best and checkpoints/last, each a model dire
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut config = configure(arguments)?;
     let decoder = config.decoder();
-    decoder.validate().map_err(|error| Failure::Input(error.to_string()))?;
-    config.train.validate().map_err(failure)?;
+    decoder.validate()?;
+    config.train.validate()?;
     let directory = match (&arguments.resume, &arguments.out) {
         (Some(path), _) => RunDirectory::open(path),
         (None, Some(path)) => RunDirectory::create(path, &data::FILES),
         (None, None) => next_run(&config),
-    }
-    .map_err(failure)?;
-    interrupt::prepare().map_err(failure)?;
+    }?;
+    interrupt::prepare()?;
     let prepared = Data::prepare(&mut config, &directory).and_then(|data| {
         fit_vocabulary(&mut config, &data)?;
         let plan = Plan::new(config.decoder());
@@ -113,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut setup = Setup::new(directory, config.to_toml()?);
     setup.title = format!("Hearken: {}", data.name);
     setup.progress = Mode::detect(arguments.quiet);
-    setup.stop = interrupt::install().map_err(failure)?;
+    setup.stop = interrupt::install()?;
     setup.peak_flops = Some(peak_gflops * 1e9);
     setup.entropy_floor = data.floor;
     setup.why_training_is_above = data.why_training_is_above;
@@ -121,13 +120,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = setup.run.path().to_owned();
     let floor = data.floor;
     let mut task = DecoderTask::new(model, data, &config.train);
-    let summary = hearken::train::train(&mut task, &config.train, setup).map_err(failure)?;
+    let summary = hearken::train::train(&mut task, &config.train, setup)?;
     conclude(&summary, floor, &path)
 }
 
 fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
     let mut config = if let Some(path) = &arguments.resume {
-        let text = RunDirectory::read_config(path).map_err(failure)?;
+        let text = RunDirectory::read_config(path)?;
         let name = path.join("config.toml").display().to_string();
         RunConfig::parse(&text, &name, &arguments.sets)?
     } else {
@@ -164,16 +163,6 @@ fn each_once(paths: &[PathBuf]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Bad settings and files are the user's to mend: exit code 2. A run that diverged or could not
-/// save has failed: exit code 1.
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn failure(error: Error) -> Failure {
-    match error {
-        Error::Diverged { .. } => Failure::Check(error.to_string()),
-        _ => Failure::Input(error.to_string()),
-    }
 }
 
 /// The first of runs/NAME, runs/NAME-2, … that is free.
@@ -242,13 +231,6 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
         size(memory.total()),
         size(free)
     )))
-}
-
-fn size(bytes: u64) -> String {
-    match bytes as f64 {
-        b if b >= 1e9 => format!("{:.1} GB", b / 1e9),
-        b => format!("{:.1} MB", b / 1e6),
-    }
 }
 
 /// What is about to happen, on standard error.

@@ -2,7 +2,8 @@
 //! straight line, and its exponent is the slope.
 
 use super::{Against, Point, Series};
-use hearken::train::plot::{Chart, Mark, Series as Curve, TRAIN, VALIDATION};
+use hearken::show::svg::{BLUE, ORANGE};
+use hearken::show::{Chart, Mark, Series as Curve};
 
 /// Grey, for a term of what is expected.
 const TERM: &str = "#94a3b8";
@@ -26,13 +27,8 @@ pub(super) fn draw(series: &Series) -> String {
         Against::Threads => "expected: n⁻¹",
     };
     let points = |y: fn(&Point) -> f64| series.points.iter().map(|p| (p.x as f64, y(p))).collect();
-    chart.series.push(curve(
-        expected,
-        VALIDATION,
-        Mark::Dashes,
-        points(|p| p.expected_us_per_token),
-    ));
-    chart.series.push(curve("measured", TRAIN, Mark::Dots, points(|p| p.us_per_token)));
+    chart.series.push(curve(expected, ORANGE, Mark::Dashes, points(|p| p.expected_us_per_token)));
+    chart.series.push(curve("measured", BLUE, Mark::Dots, points(|p| p.us_per_token)));
     chart.svg()
 }
 

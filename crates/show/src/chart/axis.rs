@@ -1,6 +1,6 @@
 //! The numbers along an axis: which range, where a number lies in it, and which ones are written.
 
-use super::thousands;
+use crate::number::thousands;
 
 /// A range of numbers, in logarithms if they are spaced so.
 pub(super) struct Axis {

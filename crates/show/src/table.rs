@@ -1,0 +1,142 @@
+//! Text in columns.
+
+use crate::terminal::fit;
+use std::fmt::Write as _;
+
+/// A table of text, for a page or for the terminal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Above it.
+    pub title: String,
+    /// The names of its columns; the first is aligned left, the others right.
+    pub columns: Vec<String>,
+    /// Its cells.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// The columns of a table in the terminal: their headings, widths and sides. Rows can be written
+/// one by one, as they come.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    columns: Vec<Column>,
+    indent: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Column {
+    heading: String,
+    width: usize,
+    right: bool,
+}
+
+/// Blanks between two columns.
+pub const GAP: usize = 2;
+/// The first column is not made narrower than this.
+const LEAST: usize = 8;
+
+impl Columns {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With so many blanks before every line.
+    pub fn indented(mut self, indent: usize) -> Self {
+        self.indent = indent;
+        self
+    }
+
+    /// With a column that is aligned left, at least as wide as its heading.
+    pub fn left(self, heading: &str, width: usize) -> Self {
+        self.with(heading, width, false)
+    }
+
+    /// With a column that is aligned right, at least as wide as its heading.
+    pub fn right(self, heading: &str, width: usize) -> Self {
+        self.with(heading, width, true)
+    }
+
+    fn with(mut self, heading: &str, width: usize, right: bool) -> Self {
+        let width = width.max(heading.chars().count());
+        self.columns.push(Column { heading: heading.to_owned(), width, right });
+        self
+    }
+
+    /// Wide enough for these rows.
+    pub fn holding<S: AsRef<str>>(mut self, rows: &[impl AsRef<[S]>]) -> Self {
+        for row in rows {
+            for (column, cell) in self.columns.iter_mut().zip(row.as_ref()) {
+                column.width = column.width.max(cell.as_ref().chars().count());
+            }
+        }
+        self
+    }
+
+    /// With a first column so narrow, if need be, that lines have at most `width` characters.
+    pub fn within(mut self, width: usize) -> Self {
+        let over = self.width().saturating_sub(width);
+        if let Some(first) = self.columns.first_mut() {
+            first.width = first.width.saturating_sub(over).max(first.width.min(LEAST));
+        }
+        self
+    }
+
+    /// Characters of a line.
+    pub fn width(&self) -> usize {
+        let widths: usize = self.columns.iter().map(|column| column.width).sum();
+        self.indent + widths + GAP * self.columns.len().saturating_sub(1)
+    }
+
+    /// The headings.
+    pub fn head(&self) -> String {
+        let headings: Vec<&str> = self.columns.iter().map(|c| c.heading.as_str()).collect();
+        self.row(&headings)
+    }
+
+    /// A row. Text that is longer than the first column is cut; a number that is longer than its
+    /// column is not.
+    pub fn row<S: AsRef<str>>(&self, cells: &[S]) -> String {
+        let mut line = " ".repeat(self.indent);
+        for (i, (Column { width, right, .. }, cell)) in self.columns.iter().zip(cells).enumerate() {
+            let (cell, width) = (cell.as_ref(), *width);
+            if i > 0 {
+                line.push_str(&" ".repeat(GAP));
+            }
+            let _ = match (i, right) {
+                (_, true) => write!(line, "{cell:>width$}"),
+                (0, false) => write!(line, "{}", fit(cell, width)),
+                (_, false) => write!(line, "{cell:width$}"),
+            };
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_as_wide_as_their_cells() {
+        let rows = [["α", "1"], ["a long name", "1234"]];
+        let columns = Columns::new().left("name", 0).right("n", 0).holding(&rows);
+        assert_eq!(columns.head(), "name            n");
+        assert_eq!(columns.row(&rows[0]), "α               1");
+        assert_eq!(columns.row(&rows[1]), "a long name  1234");
+        assert_eq!(columns.width(), 17);
+        assert_eq!(columns.indented(2).row(&["a", ""]), "  a");
+    }
+
+    #[test]
+    fn the_first_column_gives_way_and_numbers_stay_whole() {
+        let columns = Columns::new().left("name", 20).right("n", 4);
+        for width in 0..40 {
+            let narrow = columns.clone().within(width);
+            let line = narrow.row(&["abcdefghijklmnopqrst", "1234"]);
+            assert!(line.chars().count() <= width.max(LEAST + GAP + 4), "{width}: {line}");
+            assert!(line.ends_with("  1234"), "{line}");
+        }
+        assert_eq!(columns.within(14).row(&["abcdefghij", "12345"]), "abcdefg…  12345");
+    }
+}
