@@ -8,7 +8,7 @@ use crate::beam::{BeamSearch, Beams, Found};
 use crate::sampler::{Candidate, Sampling};
 use hearken_base::{Error, Result};
 use hearken_nn::cache::{Cache, CacheKind};
-use hearken_nn::decoder::Decoder;
+use hearken_nn::models::Generates;
 
 /// What to write.
 #[derive(Clone, Debug)]
@@ -55,8 +55,8 @@ pub enum Flow {
 }
 
 /// Can this prompt be continued?
-fn check(model: &Decoder, prompt: &[u32]) -> Result<()> {
-    let vocabulary = model.config().vocabulary;
+fn check(model: &dyn Generates, prompt: &[u32]) -> Result<()> {
+    let vocabulary = model.vocabulary();
     match prompt.iter().find(|id| **id as usize >= vocabulary) {
         Some(id) => Err(Error::new(
             format!("the prompt has token {id}, but the model knows only {vocabulary}"),
@@ -72,12 +72,12 @@ fn check(model: &Decoder, prompt: &[u32]) -> Result<()> {
 
 /// Writes; calls `on_step` with every new token, the final one included. Gives the new tokens.
 pub fn generate(
-    model: &Decoder,
+    model: &dyn Generates,
     request: &Request,
     mut on_step: impl FnMut(&Step) -> Flow,
 ) -> Result<(Vec<u32>, Finish)> {
     check(model, &request.prompt)?;
-    let context = model.config().context;
+    let context = model.context();
     let mut all = request.prompt.clone();
     let mut new = Vec::new();
     let mut cache = request.cache.map(|kind| model.cache(1, context, kind));
@@ -113,17 +113,17 @@ pub fn generate(
     Ok((new, Finish::Length))
 }
 
-/// Beams of a decoder, side by side in one cache.
-struct DecoderBeams<'a> {
-    model: &'a Decoder,
+/// Beams of a model, next to each other in one cache.
+struct CachedBeams<'a> {
+    model: &'a dyn Generates,
     prompt: &'a [u32],
     kind: CacheKind,
     cache: Option<Cache>,
 }
 
-impl Beams for DecoderBeams<'_> {
+impl Beams for CachedBeams<'_> {
     fn start(&mut self, beams: usize) -> Vec<f32> {
-        let capacity = self.model.config().context;
+        let capacity = self.model.context();
         let mut cache = self.model.cache(beams, capacity, self.kind);
         let prompts = self.prompt.repeat(beams);
         let logits = self.model.step(&prompts, beams, &mut cache); // (beams, V)
@@ -140,15 +140,15 @@ impl Beams for DecoderBeams<'_> {
 
 /// The likeliest texts by beam search; no longer than the model's context.
 pub fn beam_search(
-    model: &Decoder,
+    model: &dyn Generates,
     prompt: &[u32],
     search: &BeamSearch,
     kind: CacheKind,
 ) -> Result<Vec<Found>> {
     check(model, prompt)?;
-    let context = model.config().context;
+    let context = model.context();
     let prompt = &prompt[prompt.len().saturating_sub(context)..];
     let room = context + 1 - prompt.len(); // the last token is chosen but not read
     let search = BeamSearch { most_tokens: search.most_tokens.min(room), ..search.clone() };
-    Ok(search.run(&mut DecoderBeams { model, prompt, kind, cache: None }))
+    Ok(search.run(&mut CachedBeams { model, prompt, kind, cache: None }))
 }

@@ -4,7 +4,7 @@ use hearken_infer::beam::BeamSearch;
 use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::decoder::Decoder;
+use hearken_nn::models::Decoder;
 use hearken_nn::variants;
 
 fn request(cache: Option<CacheKind>, most_tokens: usize) -> Request {
@@ -21,8 +21,8 @@ fn request(cache: Option<CacheKind>, most_tokens: usize) -> Request {
 fn two_hundred_tokens_are_the_same_for_every_position_and_pattern() {
     for (name, mut config) in variants::all() {
         config.context = 224;
-        config.layers = 1; // the uncached way is slow, and layers are alike
-        let model = Decoder::new(config, 5);
+        config.stack.layers = 1; // the uncached way is slow, and layers are alike
+        let model = Decoder::drawn(config, 5);
         let run = |cache| generate(&model, &request(cache, 200), |_| Flow::Continue).unwrap().0;
         let plain = run(None);
         assert_eq!(plain.len(), 200, "{name}");
@@ -32,14 +32,14 @@ fn two_hundred_tokens_are_the_same_for_every_position_and_pattern() {
 
 #[test]
 fn a_full_context_forgets_its_older_half_with_and_without_a_cache() {
-    let model = Decoder::new(variants::base(), 5); // context 24
+    let model = Decoder::drawn(variants::base(), 5); // context 24
     let run = |cache| generate(&model, &request(cache, 60), |_| Flow::Continue).unwrap().0;
     assert_eq!(run(Some(CacheKind::F32)), run(None));
 }
 
 #[test]
 fn writing_stops_where_it_should() {
-    let model = Decoder::new(variants::base(), 5);
+    let model = Decoder::drawn(variants::base(), 5);
     let all = generate(&model, &request(Some(CacheKind::F32), 9), |_| Flow::Continue).unwrap();
     assert_eq!(all.1, Finish::Length);
     let mut ended = request(Some(CacheKind::F32), 9);
@@ -53,7 +53,7 @@ fn writing_stops_where_it_should() {
 
 #[test]
 fn bad_prompts_are_errors() {
-    let model = Decoder::new(variants::base(), 5);
+    let model = Decoder::drawn(variants::base(), 5);
     let with =
         |prompt| generate(&model, &Request { prompt, ..request(None, 1) }, |_| Flow::Continue);
     assert_eq!(with(vec![]).unwrap_err().message(), "the prompt is empty");
@@ -64,7 +64,7 @@ fn bad_prompts_are_errors() {
 #[test]
 fn one_beam_is_greedy_and_more_are_no_worse() {
     for (name, config) in variants::all().into_iter().step_by(7) {
-        let model = Decoder::new(config, 5);
+        let model = Decoder::drawn(config, 5);
         let search = |beams| {
             let search = BeamSearch { beams, length_penalty: 0.0, most_tokens: 12, ends: vec![] };
             beam_search(&model, &[1, 2, 3], &search, CacheKind::F32).unwrap().remove(0)

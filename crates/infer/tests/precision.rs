@@ -3,9 +3,9 @@
 
 use hearken_kernels::optimizer::{Adam, Decay, adam_step};
 use hearken_nn::cache::CacheKind;
-use hearken_nn::config::{DecoderConfig, PositionConfig, RopeScaling};
-use hearken_nn::decoder::Decoder;
-use hearken_nn::layers::Pass;
+use hearken_nn::config::{DecoderConfig, InitConfig, PositionConfig, RopeScaling, StackConfig};
+use hearken_nn::models::{Decoder, Generates, Model, PredictsTokens, Tokens};
+use hearken_nn::pass::Pass;
 use hearken_nn::variants;
 use hearken_tensor::Tensor;
 use hearken_tensor::ops::cross_entropy::Options;
@@ -28,7 +28,7 @@ fn text(rng: &mut Rng, len: usize) -> Vec<u32> {
 }
 
 fn trained(config: DecoderConfig) -> Decoder {
-    let model = Decoder::new(config, 1);
+    let model = Decoder::drawn(config, 1);
     let parameters = model.parameters();
     let zeros = || parameters.iter().map(|p| Tensor::zeros(p.shape())).collect::<Vec<_>>();
     let (mut means, mut squares) = (zeros(), zeros());
@@ -37,7 +37,9 @@ fn trained(config: DecoderConfig) -> Decoder {
         let rows: Vec<Vec<u32>> = (0..BATCH).map(|_| text(&mut rng, TOKENS + 1)).collect();
         let ids: Vec<u32> = rows.iter().flat_map(|row| row[..TOKENS].to_vec()).collect();
         let targets: Vec<u32> = rows.iter().flat_map(|row| row[1..].to_vec()).collect();
-        model.loss(&ids, &targets, BATCH, &Pass::evaluate(), Options::default()).backward();
+        let tokens = Tokens::new(&ids, BATCH);
+        let loss = model.loss(&tokens, &targets, &Pass::evaluate(), Options::default());
+        loss.mean().backward();
         let adam = Adam {
             learning_rate: 3e-3,
             beta1: 0.9,
@@ -78,17 +80,12 @@ fn loss(model: &Decoder, kind: CacheKind) -> f64 {
 #[test]
 fn fewer_bits_change_the_perplexity_by_less_than_the_stated_share() {
     let rope = PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
-    let base = DecoderConfig {
-        vocabulary: VOCABULARY,
-        context: TOKENS,
-        width: 32,
-        init: hearken_nn::config::InitConfig::default(),
-        ..variants::base()
-    };
-    for (name, config) in [
-        ("learned positions", base.clone()),
-        ("rope, grouped heads", DecoderConfig { position: rope, kv_heads: Some(2), ..base }),
-    ] {
+    let (width, init) = (32, InitConfig::default());
+    let stack = StackConfig { width, init, ..variants::base().stack };
+    let grouped = StackConfig { position: rope, kv_heads: Some(2), ..stack.clone() };
+    for (name, stack) in [("learned positions", stack), ("rope, grouped heads", grouped)] {
+        let config =
+            DecoderConfig { vocabulary: VOCABULARY, context: TOKENS, stack, ..variants::base() };
         let model = trained(config);
         let exact = loss(&model, CacheKind::F32);
         // Nothing learned would be ln 13 = 2.56.
