@@ -118,13 +118,13 @@ impl Settings {
     pub fn read<T: Setting>(&self) -> Result<T> {
         self.known.borrow_mut().clear();
         let root = toml::Value::Table(self.table.clone());
-        T::read(&Value { settings: self, path: Vec::new(), value: &root })
+        T::read(&Value { settings: self, path: Vec::new(), content: &root })
     }
 
     /// Reads the value of one key of the outermost table, whatever else is there.
     pub fn read_only<T: Setting>(&self, key: &str) -> Result<Option<T>> {
         self.known.borrow_mut().clear();
-        let value = |value| Value { settings: self, path: vec![key.to_owned()], value };
+        let value = |content| Value { settings: self, path: vec![key.to_owned()], content };
         self.table.get(key).map(|found| T::read(&value(found))).transpose()
     }
 
@@ -223,7 +223,7 @@ fn start_of(path: &[String], text: &str) -> Option<usize> {
 pub struct Value<'a> {
     settings: &'a Settings,
     path: Vec<String>,
-    value: &'a toml::Value,
+    content: &'a toml::Value,
 }
 
 impl<'a> Value<'a> {
@@ -239,7 +239,7 @@ impl<'a> Value<'a> {
 
     /// The value is not what it should be.
     fn unexpected(&self, expected: &str) -> Error {
-        let got = match self.value {
+        let got = match self.content {
             toml::Value::Table(_) => "a table".to_owned(),
             toml::Value::Array(_) => "a list".to_owned(),
             other => other.to_string(),
@@ -251,7 +251,7 @@ impl<'a> Value<'a> {
 
     /// Reads a table with `read`, which asks for its keys; a key that it does not ask for is an error.
     pub fn table<T>(&self, read: impl FnOnce(&Table<'a>) -> Result<T>) -> Result<T> {
-        let Some(entries) = self.value.as_table() else { return Err(self.unexpected("a table")) };
+        let Some(entries) = self.content.as_table() else { return Err(self.unexpected("a table")) };
         let table = Table { value: self.clone(), entries: Some(entries) };
         let result = read(&table)?;
         table.finish(false)?;
@@ -265,7 +265,7 @@ impl<'a> Value<'a> {
         kinds: &[&str],
         read: impl FnOnce(&str, &Table<'a>) -> Result<T>,
     ) -> Result<T> {
-        let entries = match self.value {
+        let entries = match self.content {
             toml::Value::Table(entries) => Some(entries),
             toml::Value::String(_) => None,
             _ => return Err(self.unexpected("a table with its kind, as in { kind = \"…\" }")),
@@ -293,13 +293,13 @@ impl<'a> Value<'a> {
 
     /// Is it a table?
     pub fn is_table(&self) -> bool {
-        self.value.is_table()
+        self.content.is_table()
     }
 }
 
 fn name_of<'n>(value: &Value<'_>, names: &[&'n str]) -> Result<&'n str> {
     let expected = || format!("one of {}", names.join(", "));
-    let Some(text) = value.value.as_str() else { return Err(value.unexpected(&expected())) };
+    let Some(text) = value.content.as_str() else { return Err(value.unexpected(&expected())) };
     if let Some(name) = names.iter().find(|name| **name == text) {
         return Ok(name);
     }
@@ -330,7 +330,7 @@ impl<'a> Table<'a> {
         let path = self.path(key);
         self.value.settings.known.borrow_mut().push(path.clone());
         let value = self.entries?.get(key)?;
-        Some(Value { settings: self.value.settings, path, value })
+        Some(Value { settings: self.value.settings, path, content: value })
     }
 
     /// Reads a key that may be missing.
@@ -396,7 +396,7 @@ macro_rules! whole_numbers {
     ($($type:ty),*) => {$(
         impl Setting for $type {
             fn read(value: &Value<'_>) -> Result<Self> {
-                let number = value.value.as_integer().and_then(|x| Self::try_from(x).ok());
+                let number = value.content.as_integer().and_then(|x| Self::try_from(x).ok());
                 number.ok_or_else(|| value.unexpected("a whole number of 0 or more"))
             }
         }
@@ -406,8 +406,8 @@ whole_numbers!(u32, u64, usize);
 
 impl Setting for f64 {
     fn read(value: &Value<'_>) -> Result<Self> {
-        let whole = value.value.as_integer().map(|x| x as f64);
-        value.value.as_float().or(whole).ok_or_else(|| value.unexpected("a number"))
+        let whole = value.content.as_integer().map(|x| x as f64);
+        value.content.as_float().or(whole).ok_or_else(|| value.unexpected("a number"))
     }
 }
 
@@ -419,13 +419,13 @@ impl Setting for f32 {
 
 impl Setting for bool {
     fn read(value: &Value<'_>) -> Result<Self> {
-        value.value.as_bool().ok_or_else(|| value.unexpected("true or false"))
+        value.content.as_bool().ok_or_else(|| value.unexpected("true or false"))
     }
 }
 
 impl Setting for String {
     fn read(value: &Value<'_>) -> Result<Self> {
-        value.value.as_str().map(str::to_owned).ok_or_else(|| value.unexpected("text"))
+        value.content.as_str().map(str::to_owned).ok_or_else(|| value.unexpected("text"))
     }
 }
 
@@ -437,8 +437,8 @@ impl Setting for PathBuf {
 
 impl<T: Setting> Setting for Vec<T> {
     fn read(value: &Value<'_>) -> Result<Self> {
-        let Some(list) = value.value.as_array() else { return Err(value.unexpected("a list")) };
-        list.iter().map(|item| T::read(&Value { value: item, ..value.clone() })).collect()
+        let Some(list) = value.content.as_array() else { return Err(value.unexpected("a list")) };
+        list.iter().map(|item| T::read(&Value { content: item, ..value.clone() })).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use hearken_base::settings::{self, Setting, Value};
 use hearken_base::{Result, names};
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 /// Which norm, and on which side of the residual connection.
@@ -332,6 +333,7 @@ impl Default for AttentionConfig {
 
 /// Which layers have biases: `true` or `false` for all, or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each says whether one sort of layer has a bias")]
 pub struct BiasConfig {
     /// The projections to queries, keys and values.
     pub attention_in: bool,
@@ -372,19 +374,15 @@ impl Setting for BiasConfig {
 
 impl Serialize for BiasConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Table {
-            attention_in: bool,
-            attention_out: bool,
-            feed_forward: bool,
-            norm: bool,
+        if [Self::NONE, Self::ALL].contains(self) {
+            return serializer.serialize_bool(self.norm);
         }
-        let Self { attention_in, attention_out, feed_forward, norm } = *self;
-        match *self {
-            Self::NONE => serializer.serialize_bool(false),
-            Self::ALL => serializer.serialize_bool(true),
-            _ => Table { attention_in, attention_out, feed_forward, norm }.serialize(serializer),
-        }
+        let mut table = serializer.serialize_map(Some(4))?;
+        table.serialize_entry("attention_in", &self.attention_in)?;
+        table.serialize_entry("attention_out", &self.attention_out)?;
+        table.serialize_entry("feed_forward", &self.feed_forward)?;
+        table.serialize_entry("norm", &self.norm)?;
+        table.end()
     }
 }
 

@@ -150,8 +150,7 @@ impl StackConfig {
         };
         match &self.position {
             PositionConfig::Rope { base, share, .. }
-                if !(base.is_finite() && *base > 1.0)
-                    || !(0.0..=1.0).contains(share)
+                if !(base.is_finite() && *base > 1.0 && (0.0..=1.0).contains(share))
                     || self.rotated_width(*share) < 2 =>
             {
                 let head = self.head_width();

@@ -145,7 +145,7 @@ impl Attention {
             visibility::with_bias(seen, bias, self.mechanism.heads.queries, tokens, start + tokens)
         };
         let mixed = match cache {
-            Some(cache) => Var::constant(self.mechanism.cached(packed.value(), rule(), cache)),
+            Some(cache) => Var::constant(self.mechanism.cached(packed.value(), &rule(), cache)),
             None => self.mechanism.whole(&packed, rule, bias, pass),
         }; // (B, T, H·Dv)
         self.out.forward_onto(&mixed, residual)

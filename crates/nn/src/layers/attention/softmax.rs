@@ -49,7 +49,7 @@ impl Softmax {
         pass: &Pass,
     ) -> Var {
         let name = || self.name.clone();
-        pass.note(name, || self.entropy(packed.value(), &self.attend(rule())));
+        pass.note(name, || entropy(packed.value(), &self.attend(rule())));
         let learned = bias.and_then(ScoreBias::learned).map(Param::var);
         let learned: Vec<&Var> = learned.iter().collect();
         attention_packed(packed, &learned, &self.with_noise(self.attend(rule()), pass))
@@ -60,19 +60,8 @@ impl Softmax {
         attention(q, k, v, &[], &self.with_noise(self.attend(rule), pass))
     }
 
-    /// The mean entropy of each head's weights, and behind them the most it could be if every
-    /// query gave all that it sees the same weight, (H + 1).
-    fn entropy(&self, packed: &Tensor, attend: &Attend) -> Tensor {
-        let own = attention_entropy_packed(packed, attend);
-        // With all products 0, only the rule is left; a bias makes this a little less than the
-        // most, which is what heads start from.
-        let even = attention_entropy_packed(packed, &attend.clone().scale(0.0));
-        let most = even.data().iter().copied().fold(0.0, f32::max);
-        Tensor::new([own.data().len() + 1], &[own.data(), &[most]].concat())
-    }
-
     /// As [`Softmax::whole`] without gradients, of tokens that follow those in the cache.
-    pub(super) fn cached(&self, packed: &Tensor, rule: Rule, mut cache: LayerCache<'_>) -> Tensor {
+    pub(super) fn cached(&self, packed: &Tensor, rule: &Rule, mut cache: LayerCache<'_>) -> Tensor {
         let [batch, tokens, row] = packed.dims();
         let Heads { queries: heads, keys: kv_heads, width, value_width } = self.heads;
         let [query_columns, key_columns, _] = self.heads.columns();
@@ -98,11 +87,22 @@ impl Softmax {
             values: Rows::cache(values.data, kv_heads, values.capacity, length, value_width),
             scale: 1.0 / (width as f32).sqrt(),
             dropout: None,
-            scores: &rule,
+            scores: rule,
         };
         let mut out = Tensor::unset([batch, tokens, heads * value_width]);
         let mut lse = Tensor::unset([batch, heads, tokens]);
         attention.forward(out.data_mut(), lse.data_mut());
         out
     }
+}
+
+/// The mean entropy of each head's weights, and behind them the most it could be if every
+/// query gave all that it sees the same weight, (H + 1).
+fn entropy(packed: &Tensor, attend: &Attend) -> Tensor {
+    let own = attention_entropy_packed(packed, attend);
+    // With all products 0, only the rule is left; a bias makes this a little less than the
+    // most, which is what heads start from.
+    let even = attention_entropy_packed(packed, &attend.clone().scale(0.0));
+    let most = even.data().iter().copied().fold(0.0, f32::max);
+    Tensor::new([own.data().len() + 1], &[own.data(), &[most]].concat())
 }

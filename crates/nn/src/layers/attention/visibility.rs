@@ -58,16 +58,13 @@ impl Visibility {
                 let near = Window::causal(window, queries, keys);
                 Box::new(And(causal, sparse(near, stride, global, queries, keys)))
             }
+            (AttentionConfig::Full {}, Some(prefixes)) => {
+                Box::new(Prefix::new(prefixes.to_vec(), queries, keys))
+            }
+            // The prefix is seen by all, whatever the pattern says of the rest.
             (_, Some(prefixes)) => {
-                let prefix = Prefix::new(prefixes.to_vec(), queries, keys);
-                match self.pattern {
-                    AttentionConfig::Full {} => Box::new(prefix),
-                    // The prefix is seen by all, whatever the pattern says of the rest.
-                    _ => {
-                        let rest = self.causal(&Layout::default(), queries, keys);
-                        Box::new(Or::new(rest, Padding::new(prefixes.to_vec())))
-                    }
-                }
+                let rest = self.causal(&Layout::default(), queries, keys);
+                Box::new(Or::new(rest, Padding::new(prefixes.to_vec())))
             }
         }
     }
