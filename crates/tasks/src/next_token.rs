@@ -78,7 +78,7 @@ impl Task for NextToken {
         extent: Extent,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>> {
-        let (count, mut batches) = self.data.validation_batches()?;
+        let (count, mut batches) = self.data.validation_batches();
         let sampled = self.data.sampled(extent.sample, count);
         // As evenly as can be, the first among them.
         let in_sample = |i: usize| i as u64 * sampled as u64 % (count as u64) < sampled as u64;

@@ -1,0 +1,217 @@
+//! From what a configuration names to tokens, batches and a validation set.
+
+use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
+use hearken_base::{Error, Result};
+use hearken_data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
+use hearken_data::corpus::{Changes, Corpus, Outcome, Source, Validation};
+use hearken_data::tokenizer::{Kind, Special, Tokenizer, Training};
+use hearken_data::{Progress, stories};
+use hearken_formats::SpecialTokens;
+use hearken_train::RunDirectory;
+use std::path::PathBuf;
+
+/// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
+const EVALUATION_TOKENS: usize = 4096;
+
+/// See `hearken_data::stories`, "Windows".
+const CUT_STORIES: &str = "Training lies above validation because its rows are cut at the end of \
+    the context: beginnings of stories, which hold all that cannot be guessed, count for more \
+    there than in validation, where stories are whole.";
+
+// What preparing leaves in a run directory.
+const TOKENIZER: &str = "tokenizer.json";
+const TOKENS: &str = "corpus.ids";
+const STANDARD_INPUT: &str = "stdin.txt";
+
+/// The files that preparing may leave in a run directory.
+pub const FILES: [&str; 3] = [TOKENIZER, TOKENS, STANDARD_INPUT];
+
+/// Text to learn from: tokens, batches of them, and a part that is held out.
+pub struct TextData {
+    /// From text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// What training sees.
+    pub batches: Box<dyn Batches>,
+    /// What is held out, if anything.
+    pub validation: Option<Box<dyn Examples>>,
+    /// The loss that no model can beat, where it is known.
+    pub floor: Option<f64>,
+    /// What it is, in a few words.
+    pub name: String,
+    /// For the report: why the training loss lies above the validation loss.
+    pub why_training_is_above: Option<&'static str>,
+    /// Something to tell the user.
+    pub note: Option<String>,
+    /// What samples begin with.
+    prompt: Vec<u32>,
+}
+
+impl TextData {
+    /// Prepares what `config` names; files that it needs later are kept in `directory`.
+    pub fn prepare(
+        config: &RunConfig,
+        directory: &RunDirectory,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        if config.data.paths.is_empty() {
+            Self::stories(config)
+        } else {
+            Self::text(config, directory, report)
+        }
+    }
+
+    /// Generated stories.
+    pub fn stories(config: &RunConfig) -> Result<Self> {
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let length = config.model.context();
+        let tokenizer = stories::tokenizer();
+        Ok(Self {
+            prompt: tokenizer.encode("\n")?,
+            tokenizer,
+            batches: Box::new(stories::StoryWindows::new(rows, length, seed)?),
+            validation: Some(Box::new(stories::Validation::new(
+                config.data.stories,
+                length,
+                seed,
+            )?)),
+            floor: Some(stories::floor().nats_per_character()),
+            name: "stories".to_owned(),
+            why_training_is_above: Some(CUT_STORIES),
+            note: None,
+        })
+    }
+
+    fn text(
+        config: &RunConfig,
+        directory: &RunDirectory,
+        mut report: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let length = config.model.context();
+        let data = &config.data;
+        let source = open(data, directory)?;
+        let kept = directory.file(TOKENIZER);
+        let resumed = directory.is_resumed() && kept.exists();
+        let tokenizer = match &data.tokenizer_file {
+            _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
+            Some(path) => Tokenizer::load(path)?,
+            None => training(data).train(source.texts(), Some(source.length()), &mut report)?,
+        };
+        let validation = Validation::Fraction(data.validation);
+        let cache = directory.file(TOKENS);
+        let changes = if directory.is_resumed() { Changes::Refused } else { Changes::Allowed };
+        let corpus =
+            Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, &mut report)?;
+        // Not before the tokens have been found to fit: a refused run keeps what it had.
+        if !resumed {
+            tokenizer.save(&kept)?;
+        }
+        let note = match &corpus.outcome {
+            Outcome::Rebuilt { reason } => {
+                Some(format!("the tokenised text was made anew, since {reason}"))
+            }
+            _ => None,
+        };
+        let batches: Box<dyn Batches> = match data.windows {
+            WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
+            WindowsKind::Shuffled => {
+                Box::new(Shuffled::new(Windows::full(corpus.train, length)?, rows, seed))
+            }
+        };
+        let name = data.paths.first().and_then(|path| path.file_stem()).unwrap_or_default();
+        // A line end if there is such a token, else the first token of what is held out.
+        let mut prompt = tokenizer.encode("\n").unwrap_or_default();
+        if prompt.is_empty() {
+            prompt = corpus.validation.to_vec(0..corpus.validation.len().min(1));
+        }
+        let held = (corpus.validation.len() >= 2)
+            .then(|| Windows::sliding(corpus.validation, length, length))
+            .transpose()?;
+        Ok(Self {
+            prompt: if prompt.is_empty() { vec![0] } else { prompt },
+            tokenizer,
+            batches,
+            validation: held.map(|windows| Box::new(windows) as Box<dyn Examples>),
+            floor: None,
+            name: name.to_string_lossy().into_owned(),
+            why_training_is_above: None,
+            note,
+        })
+    }
+
+    /// How many batches the validation set has, and the batches: every target once.
+    pub fn validation_batches(&self) -> (usize, Box<dyn Iterator<Item = Batch> + '_>) {
+        let Some(examples) = &self.validation else { return (0, Box::new(std::iter::empty())) };
+        let batches = InOrder::new(examples, evaluation_rows(self.batches.length()));
+        (batches.batches(), Box::new(batches))
+    }
+
+    /// How many of so many batches are in a sample of so many tokens, at least one; 0 for all.
+    pub fn sampled(&self, tokens: u64, batches: usize) -> usize {
+        let length = self.batches.length();
+        let wanted = tokens / (evaluation_rows(length) * length).max(1) as u64;
+        if tokens == 0 { batches } else { (batches as u64).min(wanted.max(1)) as usize }
+    }
+
+    /// What samples begin with.
+    pub fn prompt(&self) -> Vec<u32> {
+        self.prompt.clone()
+    }
+
+    /// The tokenizer's tokens with a meaning of their own.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        SpecialTokens {
+            begin: self.tokenizer.special(Special::Bos),
+            ends: self.tokenizer.special(Special::Eos).into_iter().collect(),
+            pad: self.tokenizer.special(Special::Pad),
+        }
+    }
+
+    /// Gives the model as many tokens as the tokenizer has, unless its configuration says how many;
+    /// then there must be room for them.
+    pub fn fit_vocabulary(&self, config: &mut RunConfig) -> Result<()> {
+        let tokens = self.tokenizer.vocabulary_size();
+        match config.model.vocabulary() {
+            0 => config.model.set_vocabulary(tokens),
+            given if given < tokens => {
+                return Err(Error::new(
+                    format!("the tokenizer has {tokens} tokens, but model.vocabulary is {given}"),
+                    format!("leave model.vocabulary out, and it will be {tokens}"),
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Windows of so many tokens in a batch of an evaluation.
+fn evaluation_rows(length: usize) -> usize {
+    (EVALUATION_TOKENS / length.max(1)).max(1)
+}
+
+fn open(data: &DataConfig, directory: &RunDirectory) -> Result<Source> {
+    if data.paths == [PathBuf::from("-")] {
+        let spool = directory.file(STANDARD_INPUT);
+        if directory.is_resumed() && spool.exists() {
+            return Source::from_path(&spool); // it has been read already
+        }
+        return Source::from_reader(&mut std::io::stdin().lock(), &spool);
+    }
+    Source::open(&data.paths, &data.field)
+}
+
+fn training(data: &DataConfig) -> Training {
+    let kind = match data.tokenizer {
+        TokenizerKind::Character => Kind::Character,
+        TokenizerKind::Byte => Kind::Byte,
+        TokenizerKind::Bpe => Kind::Bpe,
+        TokenizerKind::WordPiece => Kind::WordPiece,
+        TokenizerKind::Unigram => Kind::Unigram,
+    };
+    let mut training = Training::new(kind);
+    if data.vocabulary.is_some() {
+        training.vocabulary = data.vocabulary;
+    }
+    training
+}
