@@ -1,6 +1,7 @@
 //! Hearken as a library: one name for what its crates offer.
 //!
 //! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
+//! - [`tasks`]: what models are trained for: configurations of runs, data, tasks, open models.
 //! - [`train`]: the training loop, optimisers, run directories and checkpoints.
 //! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
 //! - [`infer`]: text from a model, token by token.
@@ -35,6 +36,7 @@ pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
 pub use hearken_nn as nn;
 pub use hearken_show as show;
+pub use hearken_tasks as tasks;
 pub use hearken_tensor as tensor;
 pub use hearken_train as train;
 

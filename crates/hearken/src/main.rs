@@ -9,7 +9,6 @@ mod commands;
 mod failure;
 mod machine;
 mod model;
-mod run_config;
 mod terminal;
 
 use clap::{Parser, Subcommand};
@@ -84,10 +83,10 @@ fn check_environment() -> Result<(), Failure> {
         _ => None,
     };
     if let Some(text) = value("HEARKEN_SIMD") {
-        hearken::kernels::isa::parse(&text).map_err(Failure::Input)?;
+        hearken::kernels::isa::parse(&text).map_err(|message| Failure::input(message, ""))?;
     }
     if let Some(text) = value("HEARKEN_THREADS") {
-        hearken::kernels::threads::parse(&text).map_err(Failure::Input)?;
+        hearken::kernels::threads::parse(&text).map_err(|message| Failure::input(message, ""))?;
     }
     Ok(())
 }

@@ -11,12 +11,13 @@
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
 
 use crate::failure::Failure;
-use crate::model::{Model, ModelArguments, TokenizerArguments};
+use crate::model::{ModelArguments, TokenizerArguments};
 use crate::terminal::{Progress, Terminal};
-use hearken::data::batches::evaluation::Windows;
+use hearken::data::batches::{Examples, InOrder, Windows};
 use hearken::data::corpus::{Corpus, Ids, Source, Validation};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::data::{self, Stage};
+use hearken::nn::models::Tokens;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -111,12 +112,13 @@ struct Report {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let model = Model::open(&arguments.model)?;
+    let model = arguments.model.open()?;
+    let predictor = model.predicts_tokens()?;
     let hint = "name one with --tokenizer; without one a text has no tokens";
-    let tokenizer = model.require_tokenizer(&arguments.tokenizer, hint)?;
-    let (context, stride) = window(arguments, model.decoder.config().context)?;
+    let tokenizer = arguments.tokenizer.require(&model, hint)?;
+    let (context, stride) = window(arguments, model.model.config().context())?;
     if arguments.batch_size == 0 {
-        return Err(Failure::Input("a batch size of 0\nhint: 8 is usual".to_owned()));
+        return Err(Failure::input("a batch size of 0", "8 is usual"));
     }
     let mut progress = Progress::new();
     let folder = Folder::new()?;
@@ -124,12 +126,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // Nothing predicts the first token, so its bytes do not count either.
     let first = ids.to_vec(0..ids.len().min(1));
     let bytes = bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64);
-    let windows = Windows::sliding(ids, arguments.batch_size, context, stride)?;
-    let (targets, count, batches) = (windows.targets(), windows.windows(), windows.batches());
+    let windows = Windows::sliding(ids, context, stride)?;
+    let (targets, count) = (windows.targets(), windows.count());
+    let windows = InOrder::new(windows, arguments.batch_size);
+    let batches = windows.batches();
     let start = Instant::now();
     let mut sum = 0.0;
     for (done, batch) in windows.enumerate() {
-        let losses = model.decoder.token_losses(&batch.inputs, &batch.targets, batch.rows);
+        let tokens = Tokens::new(&batch.inputs, batch.rows);
+        let losses = predictor.token_losses(&tokens, &batch.targets);
         sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
         let percent = 100 * (done + 1) / batches;
         progress.show(&format!("{percent} % of {targets} tokens"));
@@ -159,17 +164,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure> {
     let context = arguments.context.unwrap_or(most);
     if context == 0 || context > most {
-        return Err(Failure::Input(format!(
-            "a window of {context} tokens, expected 1 to {most}, the model's context\nhint: leave \
-             --context out"
-        )));
+        return Err(Failure::input(
+            format!("a window of {context} tokens, expected 1 to {most}, the model's context"),
+            "leave --context out",
+        ));
     }
     let stride = arguments.stride.unwrap_or(context);
     if stride == 0 || stride > context {
-        return Err(Failure::Input(format!(
-            "a stride of {stride}, expected 1 to {context}, the length of a window\nhint: half of \
-             it is usual; with more, tokens would be left out"
-        )));
+        return Err(Failure::input(
+            format!("a stride of {stride}, expected 1 to {context}, the length of a window"),
+            "half of it is usual; with more, tokens would be left out",
+        ));
     }
     Ok((context, stride))
 }
@@ -235,7 +240,7 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("hearken-eval-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|error| {
             let path = path.display();
-            Failure::Input(format!("cannot create {path}: {error}\nhint: set TMPDIR"))
+            Failure::input(format!("cannot create {path}: {error}"), "set TMPDIR")
         })?;
         Ok(Self(path))
     }

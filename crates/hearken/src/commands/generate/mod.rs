@@ -5,13 +5,14 @@ mod prompt;
 mod write;
 
 use crate::failure::Failure;
-use crate::model::{Model, ModelArguments, TokenizerArguments, parse_ids};
+use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
 use crate::terminal::{Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::BeamSearch;
 use hearken::infer::generate::Request;
 use hearken::infer::sampler::Sampling;
 use hearken::nn::cache::CacheKind;
+use hearken::tasks::OpenModel;
 use prompt::Prompt;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -173,7 +174,7 @@ fn parse_id_list(text: &str) -> Result<IdList, String> {
 
 /// Everything that was asked for, checked.
 struct Job {
-    model: Model,
+    model: OpenModel,
     tokenizer: Option<Tokenizer>,
     way: Way,
     most_tokens: usize,
@@ -194,24 +195,26 @@ impl Job {
             None => Way::Sample(sampling(arguments)?),
             Some(beams) => search(arguments, beams)?,
         };
-        let model = Model::open(&arguments.model)?;
-        let tokenizer = model.tokenizer(&arguments.tokenizer)?;
+        let model = arguments.model.open()?;
+        model.generates()?;
+        let tokenizer = arguments.tokenizer.of(&model)?;
         if tokenizer.is_none() {
             let hint = "give the prompt as tokens with --ids 1,2,3, or name a --tokenizer";
             if arguments.ids.is_none() {
-                model.require_tokenizer(&arguments.tokenizer, hint)?;
+                arguments.tokenizer.require(&model, hint)?;
             } else if !arguments.stop.is_empty() {
                 let message = "--stop is a text, and the model has no tokenizer";
-                return Err(Failure::Input(format!("{message}\nhint: name a --tokenizer")));
+                return Err(Failure::input(message, "name a --tokenizer"));
             }
         }
-        let end = model.end(tokenizer.as_ref()).filter(|_| !arguments.ignore_end);
+        let ends =
+            if arguments.ignore_end { Vec::new() } else { model.ends(tokenizer.as_ref()) };
         Ok(Self {
             model,
             tokenizer,
             way,
             most_tokens: arguments.tokens,
-            ends: end.into_iter().collect(),
+            ends,
             stops: arguments.stop.clone(),
             cache: arguments.cache.kind(),
         })
@@ -251,15 +254,15 @@ fn sampling(arguments: &Arguments) -> Result<Sampling, Failure> {
 fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {
     if !(1..=1024).contains(&beams) {
         let message = format!("{beams} beams, expected 1 to 1024");
-        return Err(Failure::Input(format!("{message}\nhint: 4 is usual")));
+        return Err(Failure::input(message, "4 is usual"));
     }
     if arguments.cache == CacheChoice::None {
         let message = "beams live in a cache, and --cache is none";
-        return Err(Failure::Input(format!("{message}\nhint: leave --cache out")));
+        return Err(Failure::input(message, "leave --cache out"));
     }
     if !arguments.length_penalty.is_finite() {
         let message = format!("length penalty is {}", arguments.length_penalty);
-        return Err(Failure::Input(format!("{message}\nhint: 1 is the mean per token")));
+        return Err(Failure::input(message, "1 is the mean per token"));
     }
     Ok(Way::Search { beams, length_penalty: arguments.length_penalty })
 }
@@ -286,7 +289,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return converse(&mut writer);
     }
     let text = io::read_to_string(io::stdin())
-        .map_err(|error| Failure::Input(format!("cannot read the prompt from stdin: {error}")))?;
+        .map_err(|error| Failure::input(format!("cannot read the prompt from stdin: {error}"), ""))?;
     // `echo` ends its line; the prompt does not.
     writer.write(&Prompt::Text(text.strip_suffix('\n').unwrap_or(&text).to_owned()), 0)
 }
@@ -299,7 +302,7 @@ fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
         let _ = write!(io::stderr(), "> ").and_then(|()| io::stderr().flush());
         let mut line = String::new();
         let read = io::stdin().lock().read_line(&mut line);
-        let read = read.map_err(|error| Failure::Input(format!("cannot read: {error}")))?;
+        let read = read.map_err(|error| Failure::input(format!("cannot read: {error}"), ""))?;
         if read == 0 {
             say!("");
             break;
@@ -308,7 +311,6 @@ fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
         match interrupt::while_writing(|| writer.write(&prompt, turn)) {
             // A character that the tokenizer does not know ends the line, not the conversation.
             Err(Failure::Error(error)) => say!("error: {error}"),
-            Err(Failure::Input(message)) => say!("error: {message}"),
             other => other?,
         }
     }

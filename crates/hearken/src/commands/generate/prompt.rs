@@ -21,7 +21,7 @@ impl Prompt {
         if let Some(path) = file {
             let text = std::fs::read_to_string(path).map_err(|error| {
                 let path = path.display();
-                Failure::Input(format!("cannot read {path}: {error}\nhint: give a text file"))
+                Failure::input(format!("cannot read {path}: {error}"), "give a text file")
             })?;
             return Ok(Some(Self::Text(text)));
         }
@@ -44,20 +44,20 @@ impl Prompt {
 /// (Llama's; GPT-2's begins and ends, and only ends here).
 fn encode(text: &str, job: &Job, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
     let begin = job.model.special.begin.or_else(|| tokenizer.special(Special::Bos));
-    let end = job.model.end(Some(tokenizer));
-    let mut ids: Vec<u32> = begin.filter(|begin| Some(*begin) != end).into_iter().collect();
+    let ends = job.model.ends(Some(tokenizer));
+    let mut ids: Vec<u32> = begin.filter(|begin| !ends.contains(begin)).into_iter().collect();
     ids.extend(tokenizer.encode(text)?);
     if ids.is_empty() {
         // Something must come before the first token: where one text ends the next begins, and so
         // does a line.
-        match end {
-            Some(end) => ids.push(end),
+        match ends.first() {
+            Some(end) => ids.push(*end),
             None => ids.extend(tokenizer.encode("\n").unwrap_or_default()),
         }
     }
     if ids.is_empty() {
         let message = "the prompt is empty, and the model has no token that begins a text";
-        return Err(Failure::Input(format!("{message}\nhint: give a --prompt")));
+        return Err(Failure::input(message, "give a --prompt"));
     }
     Ok(ids)
 }

@@ -98,7 +98,7 @@ impl<W: Write> Writer<'_, W> {
         let mut trouble: Option<io::Error> = None;
         let start = Instant::now();
         let mut first = None;
-        let (new, finish) = generate(&job.model.decoder, &request, |step| {
+        let (new, finish) = generate(job.model.generates()?, &request, |step| {
             first.get_or_insert_with(|| start.elapsed());
             let piece = match &mut stream {
                 Some(stream) => stream.push(step.id),
@@ -198,7 +198,7 @@ impl<W: Write> Writer<'_, W> {
         let start = Instant::now();
         let search = job.beam_search(beams, length_penalty);
         let kind = job.cache.unwrap_or(CacheKind::F32);
-        let found = beam_search(&job.model.decoder, ids, &search, kind)?;
+        let found = beam_search(job.model.generates()?, ids, &search, kind)?;
         let seconds = start.elapsed().as_secs_f64();
         // A stop text cuts what was found; the search itself does not know of texts.
         let text = |found: &Found| {

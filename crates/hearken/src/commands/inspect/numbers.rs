@@ -1,9 +1,10 @@
 //! `hearken inspect logits` and `hearken inspect gradients`: numbers to hold against PyTorch's.
 
 use crate::failure::Failure;
-use crate::model::{Model, ModelArguments, parse_ids, parse_targets};
+use crate::model::{ModelArguments, parse_ids, parse_targets};
 use hearken::formats::{directory, safetensors};
-use hearken::nn::layers::Pass;
+use hearken::nn::models::Tokens;
+use hearken::nn::pass::Pass;
 use hearken::tensor::Tensor;
 use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
 use serde_json::json;
@@ -72,11 +73,11 @@ Examples:
 
 pub(super) fn logits(arguments: &LogitArguments) -> Result<(), Failure> {
     let ids = sequences(&arguments.ids, parse_ids)?;
-    let model = Model::open(&arguments.model)?;
+    let model = arguments.model.open()?;
     for sequence in &ids {
         model.check(sequence)?;
     }
-    let logits = model.decoder.logits(&ids.concat(), ids.len()); // (B, T, V)
+    let logits = model.predicts_tokens()?.logits(&Tokens::new(&ids.concat(), ids.len())); // (B, T, V)
     safetensors::write(&arguments.out, [("logits", &logits)])?;
     let mut out = io::stdout();
     let (shape, path) = (logits.shape(), arguments.out.display());
@@ -92,32 +93,34 @@ pub(super) fn gradients(arguments: &GradientArguments) -> Result<(), Failure> {
     let ids = sequences(&arguments.ids, parse_ids)?;
     let targets = sequences(&arguments.targets, parse_targets)?;
     if ids.len() != targets.len() || ids[0].len() != targets[0].len() {
-        return Err(Failure::Input(format!(
-            "{} × {} tokens, but {} × {} targets\nhint: every token has one target",
-            ids.len(),
-            ids[0].len(),
-            targets.len(),
-            targets[0].len()
-        )));
+        return Err(Failure::input(
+            format!(
+                "{} × {} tokens, but {} × {} targets",
+                ids.len(),
+                ids[0].len(),
+                targets.len(),
+                targets[0].len()
+            ),
+            "every token has one target",
+        ));
     }
-    let model = Model::open(&arguments.model)?;
+    let model = arguments.model.open()?;
     for sequence in ids.iter().chain(&targets) {
         let real: Vec<u32> = sequence.iter().copied().filter(|id| *id != IGNORED).collect();
         model.check(&real)?;
     }
     let (batch, ids, targets) = (ids.len(), ids.concat(), targets.concat());
-    let decoder = &model.decoder;
-    let loss = decoder.loss(&ids, &targets, batch, &Pass::evaluate(), Options::default());
+    let (tokens, pass) = (Tokens::new(&ids, batch), Pass::evaluate());
+    let loss = model.predicts_tokens()?.loss(&tokens, &targets, &pass, Options::default()).mean();
     loss.backward();
-    let ours: Vec<(String, Tensor)> = decoder
-        .parameters()
-        .iter()
+    let parameters = model.model.parameters().iter();
+    let ours: Vec<(String, Tensor)> = parameters
         .map(|p| {
             let gradient = p.gradient().unwrap_or_else(|| Tensor::zeros(p.shape()));
             (p.name().to_owned(), gradient)
         })
         .collect();
-    let gradients = directory::to_theirs(decoder.config(), model.family, &ours);
+    let gradients = formats::to_theirs(&model.model.config(), model.family, &ours);
     let named = gradients.iter().map(|(name, gradient)| (name.as_str(), gradient));
     safetensors::write(&arguments.out, named.chain([("loss", loss.value())]))?;
     write_gradients(arguments, loss.value().item(), &gradients, &arguments.out)
@@ -145,15 +148,14 @@ fn sequences(
     texts: &[String],
     parse: fn(&str) -> Result<Vec<u32>, String>,
 ) -> Result<Vec<Vec<u32>>, Failure> {
-    let hint = |message: String| Failure::Input(format!("{message}\nhint: write --ids 1,2,3"));
+    let hint = |message: String| Failure::input(message, "write --ids 1,2,3");
     let all: Result<Vec<Vec<u32>>, String> = texts.iter().map(|text| parse(text)).collect();
     let all = all.map_err(hint)?;
     match all.iter().find(|sequence| sequence.len() != all[0].len()) {
         None => Ok(all),
-        Some(other) => Err(Failure::Input(format!(
-            "sequences of {} and {} tokens\nhint: all sequences of a batch are of equal length",
-            all[0].len(),
-            other.len()
-        ))),
+        Some(other) => Err(Failure::input(
+            format!("sequences of {} and {} tokens", all[0].len(), other.len()),
+            "all sequences of a batch are of equal length",
+        )),
     }
 }

@@ -1,26 +1,26 @@
 //! `hearken train`: learn a language model from text.
 
-mod data;
-mod task;
-
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
-use crate::run_config::RunConfig;
-use crate::terminal::say;
-use data::Data;
+use crate::terminal::{Progress, say};
+use hearken::base::{Kind, Result};
+use hearken::data::{Progress as Done, Stage};
 use hearken::kernels::isa;
-use hearken::nn::decoder::Decoder;
-use hearken::nn::plan::{Memory, Plan, Training};
+use hearken::nn::config::ModelConfig;
+use hearken::nn::models;
+use hearken::nn::plan::{Memory, Plan, States, Training};
+use hearken::nn::scope::Weights;
 use hearken::show::number::{bytes as size, thousands};
-use hearken::train::early_stopping::Best;
+use hearken::tasks::data::FILES;
+use hearken::tasks::{NextToken, RunConfig, TextData};
+use hearken::tensor::Role;
 use hearken::train::interrupt;
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
-use hearken::train::{Error, OptimizerConfig, Outcome, Precision, RunDirectory, Setup, Summary};
+use hearken::train::{Outcome, Precision, RunDirectory, Setup, Summary, TrainConfig};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use task::DecoderTask;
 
 /// Train a language model: on your own text, or on generated stories if none is given.
 #[derive(clap::Args)]
@@ -81,34 +81,25 @@ TensorBoard events, and checkpoints/best and checkpoints/last, each a model dire
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut config = configure(arguments)?;
-    let decoder = config.decoder();
-    decoder.validate()?;
-    config.train.validate()?;
+    config.validate()?;
     let directory = match (&arguments.resume, &arguments.out) {
         (Some(path), _) => RunDirectory::open(path),
-        (None, Some(path)) => RunDirectory::create(path, &data::FILES),
+        (None, Some(path)) => RunDirectory::create(path, &FILES),
         (None, None) => next_run(&config),
     }?;
     interrupt::prepare()?;
-    let prepared = Data::prepare(&mut config, &directory).and_then(|data| {
-        fit_vocabulary(&mut config, &data)?;
-        let plan = Plan::new(config.decoder());
-        let memory = plan.memory(training(&config));
-        check_memory(&memory)?;
-        Ok((data, plan, memory))
-    });
-    let (data, plan, memory) = match prepared {
+    let (data, plan, memory) = match prepare(&mut config, &directory) {
         Ok(prepared) => prepared,
         Err(error) => {
-            directory.abandon(&data::FILES);
+            directory.abandon(&FILES);
             return Err(error);
         }
     };
     let peak_gflops = isa::for_batches(Peak::measure_gflops);
     if !arguments.quiet {
-        introduce(&mut config, &data, &plan, &memory, directory.path());
+        introduce(&config, &data, &plan, &memory, directory.path());
     }
-    let model = Decoder::new(config.decoder().clone(), config.train.seed);
+    let model = models::build(&config.model, Weights::Drawn { seed: config.train.seed });
     let mut setup = Setup::new(directory, config.to_toml()?);
     setup.title = format!("Hearken: {}", data.name);
     setup.progress = Mode::detect(arguments.quiet);
@@ -119,9 +110,46 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     setup.tables = tables(&plan, &memory);
     let path = setup.run.path().to_owned();
     let floor = data.floor;
-    let mut task = DecoderTask::new(model, data, &config.train);
+    let mut task = NextToken::new(model, data, &config.train);
     let summary = hearken::train::train(&mut task, &config.train, setup)?;
     conclude(&summary, floor, &path)
+}
+
+/// The data, and what the model will cost.
+fn prepare(
+    config: &mut RunConfig,
+    directory: &RunDirectory,
+) -> Result<(TextData, Plan, Memory), Failure> {
+    let mut progress = Progress::new();
+    let mut report = |done: Done| progress.show(&words(done));
+    let prepared = TextData::prepare(config, directory, &mut report);
+    progress.clear();
+    let data = prepared?;
+    if let Some(note) = &data.note {
+        say!("note: {note}");
+    }
+    data.fit_vocabulary(config)?;
+    let ModelConfig::Decoder(decoder) = &config.model;
+    let plan = Plan::new(decoder);
+    let memory = plan.memory(training(&config.train, decoder.context));
+    check_memory(&memory)?;
+    Ok((data, plan, memory))
+}
+
+fn words(done: Done) -> String {
+    let what = match done.stage {
+        Stage::Reading => "reading the text",
+        Stage::Training => "choosing the vocabulary",
+        Stage::Surveying => "checking the text",
+        Stage::Tokenising => "turning text into tokens",
+    };
+    match done.total {
+        Some(total) if total > 0 => {
+            let share = 100.0 * done.done as f64 / total as f64;
+            format!("{what}: {share:.0} % of {}", size(total))
+        }
+        _ => what.to_owned(),
+    }
 }
 
 fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
@@ -156,17 +184,18 @@ fn each_once(paths: &[PathBuf]) -> Result<(), Failure> {
     for path in paths {
         // What is not there is named when it is opened.
         if !seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
-            return Err(Failure::Input(format!(
-                "{} is given twice: what is held back of it would be trained on too\nhint: name it once; --steps says how long it is trained on",
-                path.display()
-            )));
+            let path = path.display();
+            return Err(Failure::input(
+                format!("{path} is given twice: what is held back of it would be trained on too"),
+                "name it once; --steps says how long it is trained on",
+            ));
         }
     }
     Ok(())
 }
 
 /// The first of runs/NAME, runs/NAME-2, … that is free.
-fn next_run(config: &RunConfig) -> Result<RunDirectory, Error> {
+fn next_run(config: &RunConfig) -> Result<RunDirectory> {
     let name = config.data.paths.first().and_then(|path| path.file_stem());
     let name = name.map_or("stories".into(), |name| name.to_string_lossy().into_owned());
     let name = if name == "-" { "stdin".to_owned() } else { name };
@@ -178,8 +207,8 @@ fn next_run(config: &RunConfig) -> Result<RunDirectory, Error> {
         };
         // One that was prepared for a run which never began may be used again.
         if !path.exists() || path.join("lock").exists() {
-            match RunDirectory::create(&path, &data::FILES) {
-                Err(Error::Exists { .. } | Error::InUse { .. }) => {}
+            match RunDirectory::create(&path, &FILES) {
+                Err(error) if matches!(error.kind(), Kind::Exists | Kind::InUse) => {}
                 result => return result,
             }
         }
@@ -187,35 +216,16 @@ fn next_run(config: &RunConfig) -> Result<RunDirectory, Error> {
     }
 }
 
-/// A vocabulary of 0 is the tokenizer's; another must have room for it.
-fn fit_vocabulary(config: &mut RunConfig, data: &Data) -> Result<(), Failure> {
-    let tokens = data.tokenizer.vocabulary_size();
-    let decoder = config.decoder();
-    if decoder.vocabulary == 0 {
-        decoder.vocabulary = tokens;
-    }
-    if decoder.vocabulary < tokens {
-        return Err(Failure::Input(format!(
-            "the tokenizer has {tokens} tokens, but model.vocabulary is {}\nhint: leave \
-             model.vocabulary out, and it will be {tokens}",
-            decoder.vocabulary
-        )));
-    }
-    Ok(())
-}
-
-fn training(config: &RunConfig) -> Training {
-    let hearken::nn::config::ModelConfig::Decoder(decoder) = &config.model;
+/// What the memory of training depends on.
+fn training(train: &TrainConfig, tokens: usize) -> Training {
+    let states = |role| train.optimizer.state_per_parameter(role);
     Training {
-        batch: config.train.rows_at_once(),
-        side_by_side: config.train.parts_at_once(),
-        tokens: decoder.context,
-        optimizer_states: match config.train.optimizer {
-            OptimizerConfig::Sgd { .. } | OptimizerConfig::Lion { .. } => 1,
-            _ => 2,
-        },
-        activation_bytes: if config.train.precision == Precision::F32 { 4 } else { 2 },
-        checkpointing: config.train.gradient_checkpointing,
+        batch: train.rows_at_once(),
+        side_by_side: train.parts_at_once(),
+        tokens,
+        states: States { hidden: states(Role::Hidden), other: states(Role::Table) },
+        activation_bytes: if train.precision == Precision::F32 { 4 } else { 2 },
+        checkpointing: train.gradient_checkpointing,
     }
 }
 
@@ -224,24 +234,17 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
     if memory.total() <= free {
         return Ok(());
     }
-    Err(Failure::Input(format!(
-        "this would need {} and {} are free\nhint: a smaller --batch-size with --set \
-         train.accumulate, --set train.side_by_side=1, --set train.gradient_checkpointing=true, \
-         or a smaller model",
-        size(memory.total()),
-        size(free)
-    )))
+    Err(Failure::input(
+        format!("this would need {} and {} are free", size(memory.total()), size(free)),
+        "a smaller --batch-size with --set train.accumulate, --set train.side_by_side=1, --set \
+         train.gradient_checkpointing=true, or a smaller model",
+    ))
 }
 
 /// What is about to happen, on standard error.
-fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, path: &Path) {
-    let d = config.decoder();
-    let model = format!(
-        "{} layers × {} wide, {} heads, context {}, {} tokens",
-        d.layers, d.width, d.heads, d.context, d.vocabulary
-    );
+fn introduce(config: &RunConfig, data: &TextData, plan: &Plan, memory: &Memory, path: &Path) {
     let train = &config.train;
-    say!("{} parameters: {model}", thousands(plan.parameters() as f64));
+    say!("{} parameters: {}", thousands(plan.parameters() as f64), config.model.summary());
     say!(
         "{} step{} of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
         thousands(train.steps as f64),
@@ -253,7 +256,7 @@ fn introduce(config: &mut RunConfig, data: &Data, plan: &Plan, memory: &Memory, 
         size(memory.total())
     );
     let tokens = data.tokenizer.vocabulary_size();
-    if tokens < config.decoder().vocabulary {
+    if tokens < config.model.vocabulary() {
         say!(
             "note: the text has {tokens} different tokens: the model has room for more, which it \
              will learn never to write (data.tokenizer and data.vocabulary choose the tokens)"
