@@ -38,8 +38,8 @@ pub struct Now {
     pub steps: u64,
     /// Loss of the last batch.
     pub loss: f64,
-    /// The last validation loss.
-    pub val_loss: Option<f64>,
+    /// The last value of the validation metric that decides.
+    pub val: Option<f64>,
     /// Learning rate.
     pub lr: f64,
     /// Norm of the gradient, before clipping.
@@ -151,8 +151,8 @@ pub fn line(now: &Now, columns: usize) -> String {
         (3, bar(share)),
         (10, format!("loss {:.4}", now.loss)),
     ];
-    if let Some(val_loss) = now.val_loss {
-        parts.push((7, format!("val {val_loss:.4}")));
+    if let Some(val) = now.val {
+        parts.push((7, format!("val {val:.4}")));
     }
     parts.push((5, format!("lr {:.2e}", now.lr)));
     parts.push((4, format!("grad {:.2}", now.gradient_norm)));
@@ -191,7 +191,7 @@ mod tests {
         step: 1200,
         steps: 2000,
         loss: 1.92341,
-        val_loss: Some(1.95),
+        val: Some(1.95),
         lr: 6.2e-4,
         gradient_norm: 0.84,
         tokens_per_second: 61_234.0,

@@ -10,9 +10,10 @@
 //! as they were. What happens to files later shows in their checksums.
 
 use crate::early_stopping::Evaluations;
-use crate::error::Error;
+use crate::error;
 use crate::files::{self, TensorFile};
 use crate::optimizer::Counters;
+use hearken_base::{Error, Kind, Result};
 use hearken_tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -26,8 +27,17 @@ const UNFINISHED: &str = ".unfinished-";
 /// Limits for text files, far above what is ever written.
 const MOST_TEXT: u64 = 16 << 20;
 
-/// The version of [`State`]; another one is refused.
-const FORMAT: u32 = 1;
+/// The version of [`State`] that is written.
+const FORMAT: u32 = 2;
+/// The oldest that is read. Format 1 had no metrics but the loss; see
+/// [`Best`](crate::early_stopping::Best).
+const OLDEST_FORMAT: u32 = 1;
+
+/// What every version of [`State`] has.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
 
 /// Everything that the next step depends on and that is not a tensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,8 +90,8 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     /// Opens the directory, which exists, and removes what a crash has left unfinished.
-    pub fn open(directory: &Path) -> Result<Self, Error> {
-        for entry in fs::read_dir(directory).map_err(Error::io("read", directory))?.flatten() {
+    pub fn open(directory: &Path) -> Result<Self> {
+        for entry in fs::read_dir(directory).map_err(error::io("read", directory))?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -100,8 +110,8 @@ impl Checkpoints {
     }
 
     /// The steps of all checkpoints, rising.
-    pub fn steps(&self) -> Result<Vec<u64>, Error> {
-        let entries = fs::read_dir(&self.directory).map_err(Error::io("read", &self.directory))?;
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        let entries = fs::read_dir(&self.directory).map_err(error::io("read", &self.directory))?;
         let step = |name: &str| name.strip_prefix("step-")?.parse().ok();
         let mut steps: Vec<u64> = entries
             .flatten()
@@ -117,8 +127,8 @@ impl Checkpoints {
         &self,
         state: &State,
         tensors: &[(String, Tensor)],
-        write_model: impl FnOnce(&Path) -> Result<(), Error>,
-    ) -> Result<PathBuf, Error> {
+        write_model: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
         let name = Self::name(state.step);
         let path = self.directory.join(&name);
         let unfinished = self.unfinished(&name);
@@ -140,21 +150,21 @@ impl Checkpoints {
         directory: &Path,
         state: &State,
         tensors: &[(String, Tensor)],
-        write_model: impl FnOnce(&Path) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        write_model: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
         let _ = fs::remove_dir_all(directory);
-        fs::create_dir(directory).map_err(Error::io("create", directory))?;
+        fs::create_dir(directory).map_err(error::io("create", directory))?;
         write_model(directory)?;
         files::write_tensors(&directory.join(TENSORS), tensors)?;
         let text = serde_json::to_string_pretty(state).expect("the state is plain data");
         let path = directory.join(STATE);
-        fs::write(&path, text + "\n").map_err(Error::io("write", &path))?;
+        fs::write(&path, text + "\n").map_err(error::io("write", &path))?;
         let mut sums = String::new();
         for name in list(directory)? {
             let path = directory.join(&name);
             File::open(&path)
                 .and_then(|file| file.sync_all())
-                .map_err(Error::io("write", &path))?;
+                .map_err(error::io("write", &path))?;
             sums += &files::checksum(&path)?;
             sums += "  ";
             sums += &name;
@@ -163,58 +173,55 @@ impl Checkpoints {
         let path = directory.join(SUMS);
         fs::write(&path, sums)
             .and_then(|()| File::open(&path)?.sync_all())
-            .map_err(Error::io("write", &path))?;
+            .map_err(error::io("write", &path))?;
         files::sync_directory(directory)
     }
 
-    fn put_in_place(&self, unfinished: &Path, path: &Path) -> Result<(), Error> {
+    fn put_in_place(&self, unfinished: &Path, path: &Path) -> Result<()> {
         if path.exists() {
             // Saved before, at a step that is done again after a resume.
             let old = self.unfinished("replaced");
             let _ = fs::remove_dir_all(&old);
-            fs::rename(path, &old).map_err(Error::io("replace", path))?;
-            fs::rename(unfinished, path).map_err(Error::io("write", path))?;
+            fs::rename(path, &old).map_err(error::io("replace", path))?;
+            fs::rename(unfinished, path).map_err(error::io("write", path))?;
             let _ = fs::remove_dir_all(&old);
         } else {
-            fs::rename(unfinished, path).map_err(Error::io("write", path))?;
+            fs::rename(unfinished, path).map_err(error::io("write", path))?;
         }
         files::sync_directory(&self.directory)
     }
 
-    /// An error of a file, with the checkpoint that training can be continued from.
+    /// An error of the file system, with the checkpoint that training can be continued from; other
+    /// errors as they are.
     pub fn survivors(&self, error: Error) -> Error {
-        match &error {
-            Error::Io { path, source, .. } => {
-                let hint = error.to_string();
-                let hint = hint.split_once("\nhint: ").map_or("", |(_, hint)| hint);
-                self.failed(path, &source.to_string(), hint)
-            }
+        match error.kind() {
+            Kind::Io(_) => self.with_survivor(error.message(), &error),
             _ => error,
         }
     }
 
     fn saving_failed(&self, path: &Path, error: &Error) -> Error {
-        let text = error.to_string();
-        let (reason, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
-        self.failed(path, reason, hint)
+        self.with_survivor(&format!("cannot save {}: {}", path.display(), error.message()), error)
     }
 
-    fn failed(&self, path: &Path, reason: &str, hint: &str) -> Error {
-        let survivor = match self.steps().ok().and_then(|steps| steps.last().copied()) {
-            Some(step) => format!("{} is whole", self.path(step).display()),
+    /// `cause` with another message, to which the checkpoint that is whole is added.
+    fn with_survivor(&self, message: &str, cause: &Error) -> Error {
+        let survivor = match self.last() {
+            Some(path) => format!("{} is whole", path.display()),
             None => "no checkpoint was saved before".to_owned(),
         };
-        let hint = if hint.is_empty() { "make room, then continue with --resume" } else { hint };
-        Error::Save {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-            survivor,
-            hint: hint.to_owned(),
-        }
+        let hint = cause.hint().unwrap_or("make room, then continue with --resume");
+        let error = Error::of(cause.kind(), format!("{message}\n{survivor}"), hint);
+        error::with_hint_of_run(error)
+    }
+
+    /// Where the newest checkpoint is.
+    pub fn last(&self) -> Option<PathBuf> {
+        self.steps().ok()?.last().map(|&step| self.path(step))
     }
 
     /// Makes `best` point at the checkpoint after `step` steps.
-    pub fn set_best(&self, step: u64) -> Result<(), Error> {
+    pub fn set_best(&self, step: u64) -> Result<()> {
         files::point(&self.directory.join("best"), &Self::name(step))
     }
 
@@ -224,7 +231,7 @@ impl Checkpoints {
     }
 
     /// Removes all but the newest `keep` and the best.
-    pub fn prune(&self, keep: usize) -> Result<(), Error> {
+    pub fn prune(&self, keep: usize) -> Result<()> {
         let best = self.best();
         let steps = self.steps()?;
         for &step in &steps[..steps.len().saturating_sub(keep)] {
@@ -232,8 +239,8 @@ impl Checkpoints {
                 // Renamed first, so that none is ever there in part.
                 let gone = self.unfinished(&Self::name(step));
                 let path = self.path(step);
-                fs::rename(&path, &gone).map_err(Error::io("remove", &path))?;
-                fs::remove_dir_all(&gone).map_err(Error::io("remove", &gone))?;
+                fs::rename(&path, &gone).map_err(error::io("remove", &path))?;
+                fs::remove_dir_all(&gone).map_err(error::io("remove", &gone))?;
             }
         }
         Ok(())
@@ -241,7 +248,7 @@ impl Checkpoints {
 
     /// The newest checkpoint that is whole, and what is wrong with those that are newer: these
     /// are renamed to `damaged-…`. `None` if there are no checkpoints at all.
-    pub fn newest(&self) -> Result<(Option<Loaded>, Vec<Error>), Error> {
+    pub fn newest(&self) -> Result<(Option<Loaded>, Vec<Error>)> {
         let mut damaged = Vec::new();
         for step in self.steps()?.into_iter().rev() {
             let path = self.path(step);
@@ -255,43 +262,54 @@ impl Checkpoints {
                     files::point(&self.directory.join("last"), &Self::name(step))?;
                     return Ok((Some(loaded), damaged));
                 }
-                Err(error @ (Error::Damaged { .. } | Error::Io { .. })) => damaged.push(error),
+                Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Io(_)) => {
+                    damaged.push(error);
+                }
                 Err(other) => return Err(other),
             }
         }
         if damaged.is_empty() {
             return Ok((None, damaged));
         }
-        let reasons: Vec<String> = damaged.iter().map(ToString::to_string).collect();
-        Err(Error::NoneWhole { path: self.directory.clone(), reasons: reasons.join("; ") })
+        let reasons: Vec<&str> = damaged.iter().map(Error::message).collect();
+        Err(Error::of(
+            Kind::Damaged,
+            format!(
+                "no checkpoint in {} is whole: {}",
+                self.directory.display(),
+                reasons.join("; ")
+            ),
+            "start again with another --out, or restore the directory from a copy",
+        ))
     }
 }
 
 /// Reads and verifies one checkpoint.
-pub fn load(path: &Path) -> Result<Loaded, Error> {
+pub fn load(path: &Path) -> Result<Loaded> {
     verify(path)?;
     let text = files::read_text(&path.join(STATE), MOST_TEXT)?;
-    let state: State = serde_json::from_str(&text)
-        .map_err(|error| Error::damaged(path, format!("{STATE}: {error}")))?;
-    if state.format != FORMAT {
-        return Err(Error::Mismatch {
-            path: path.to_owned(),
-            what: format!("{STATE} has format {}, expected {FORMAT}", state.format),
-            hint: "it was written by another version of hearken".to_owned(),
-        });
+    let unreadable = |error: serde_json::Error| error::damaged(path, format!("{STATE}: {error}"));
+    let Version { format } = serde_json::from_str(&text).map_err(unreadable)?;
+    if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
+        return Err(error::mismatch(
+            path,
+            format!("{STATE} has format {format}, expected {OLDEST_FORMAT} to {FORMAT}"),
+            "resume with the version of hearken that wrote it, or start another run with --out",
+        ));
     }
+    let state: State = serde_json::from_str(&text).map_err(unreadable)?;
     let tensors = TensorFile::read(&path.join(TENSORS))?;
     Ok(Loaded { path: path.to_owned(), state, tensors })
 }
 
 /// Compares every file of a checkpoint with its checksum.
-pub fn verify(path: &Path) -> Result<(), Error> {
+pub fn verify(path: &Path) -> Result<()> {
     verify_files(path, &[STATE, TENSORS], |_| true)
 }
 
 /// Is the model in the checkpoint what was written? What only training needs is not looked at.
 /// A directory without checksums, which others have made, passes.
-pub fn verify_model(path: &Path) -> Result<(), Error> {
+pub fn verify_model(path: &Path) -> Result<()> {
     if !path.join(SUMS).exists() {
         return Ok(());
     }
@@ -299,51 +317,47 @@ pub fn verify_model(path: &Path) -> Result<(), Error> {
 }
 
 /// Checks those of the files listed that are `wanted`; all that are `required` must be listed.
-fn verify_files(
-    path: &Path,
-    required: &[&str],
-    wanted: impl Fn(&str) -> bool,
-) -> Result<(), Error> {
+fn verify_files(path: &Path, required: &[&str], wanted: impl Fn(&str) -> bool) -> Result<()> {
     let sums = match files::read_text(&path.join(SUMS), MOST_TEXT) {
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::damaged(path, format!("{SUMS} is missing")));
+        Err(error) if error.kind() == Kind::Io(std::io::ErrorKind::NotFound) => {
+            return Err(error::damaged(path, format!("{SUMS} is missing")));
         }
         other => other?,
     };
     let mut missing = required.to_vec();
     for line in sums.lines() {
         let Some((sum, name)) = line.split_once("  ") else {
-            return Err(Error::damaged(path, format!("{SUMS} has a line that is none: {line:?}")));
+            return Err(error::damaged(path, format!("{SUMS} has a line that is none: {line:?}")));
         };
         if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(Error::damaged(path, format!("{SUMS} names a file outside: {name:?}")));
+            return Err(error::damaged(path, format!("{SUMS} names a file outside: {name:?}")));
         }
         if !wanted(name) {
             continue;
         }
         let file = path.join(name);
         if !file.is_file() {
-            return Err(Error::damaged(path, format!("{name} is missing")));
+            return Err(error::damaged(path, format!("{name} is missing")));
         }
         if files::checksum(&file)? != sum {
-            return Err(Error::damaged(path, format!("{name} is not what was written")));
+            return Err(error::damaged(path, format!("{name} is not what was written")));
         }
         missing.retain(|required| *required != name);
     }
     match missing.first() {
-        Some(name) => Err(Error::damaged(path, format!("{SUMS} does not list {name}"))),
+        Some(name) => Err(error::damaged(path, format!("{SUMS} does not list {name}"))),
         None => Ok(()),
     }
 }
 
 /// All files below `directory`, as relative paths with `/`, sorted.
-fn list(directory: &Path) -> Result<Vec<String>, Error> {
+fn list(directory: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let mut pending = vec![PathBuf::new()];
     while let Some(inner) = pending.pop() {
         let path = directory.join(&inner);
-        for entry in fs::read_dir(&path).map_err(Error::io("read", &path))? {
-            let entry = entry.map_err(Error::io("read", &path))?;
+        for entry in fs::read_dir(&path).map_err(error::io("read", &path))? {
+            let entry = entry.map_err(error::io("read", &path))?;
             let name = inner.join(entry.file_name());
             if entry.path().is_dir() {
                 pending.push(name);

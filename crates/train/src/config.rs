@@ -14,15 +14,15 @@
 
 use crate::early_stopping::EarlyStoppingConfig;
 use crate::ema::EmaConfig;
-use crate::error::Error;
 use crate::optimizer::{DecayRule, OptimizerConfig};
 use crate::schedule::ScheduleConfig;
+use hearken_base::settings::{self, Setting, Value};
+use hearken_base::{Error, Result, names};
 use hearken_tensor::Storage;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// How to train.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainConfig {
     /// Updates of the weights.
     pub steps: u64,
@@ -76,38 +76,46 @@ pub struct TrainConfig {
     pub keep: usize,
 }
 
+impl Setting for TrainConfig {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        value.table(|t| {
+            Ok(Self {
+                steps: t.or("steps", 2000)?,
+                batch_size: t.or("batch_size", 12)?,
+                accumulate: t.or("accumulate", 1)?,
+                side_by_side: t.or("side_by_side", 1)?,
+                lr: t.or("lr", 1e-3)?,
+                seed: t.or("seed", 1337)?,
+                optimizer: t.or("optimizer", OptimizerConfig::default())?,
+                decay: t.or("decay", DecayRule::default())?,
+                schedule: t.or("schedule", ScheduleConfig::default())?,
+                clip: t.or("clip", 1.0)?,
+                precision: t.or("precision", Precision::default())?,
+                label_smoothing: t.or("label_smoothing", 0.0)?,
+                z_loss: t.or("z_loss", 0.0)?,
+                gradient_checkpointing: t.or("gradient_checkpointing", false)?,
+                ema: t.optional("ema")?,
+                early_stopping: t.optional("early_stopping")?,
+                evaluate_every: t.or("evaluate_every", 250)?,
+                evaluate_tokens: t.or("evaluate_tokens", 1 << 20)?,
+                checkpoint_every: t.or("checkpoint_every", 250)?,
+                sample_every: t.or("sample_every", 500)?,
+                observe_every: t.or("observe_every", 50)?,
+                keep: t.or("keep", 2)?,
+            })
+        })
+    }
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
-        Self {
-            steps: 2000,
-            batch_size: 12,
-            accumulate: 1,
-            side_by_side: 1,
-            lr: 1e-3,
-            seed: 1337,
-            optimizer: OptimizerConfig::default(),
-            decay: DecayRule::default(),
-            schedule: ScheduleConfig::default(),
-            clip: 1.0,
-            precision: Precision::default(),
-            label_smoothing: 0.0,
-            z_loss: 0.0,
-            gradient_checkpointing: false,
-            ema: None,
-            early_stopping: None,
-            evaluate_every: 250,
-            evaluate_tokens: 1 << 20,
-            checkpoint_every: 250,
-            sample_every: 500,
-            observe_every: 50,
-            keep: 2,
-        }
+        settings::default()
     }
 }
 
 /// How weights are read by products and activations saved for backward. Arithmetic, master
 /// weights and gradients are f32 always.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// As they are.
@@ -118,6 +126,8 @@ pub enum Precision {
     /// IEEE half: 11 bits of precision, a small range; the loss is scaled.
     F16,
 }
+
+names!(Precision { "f32" => F32, "bf16" => Bf16, "f16" => F16 });
 
 impl Precision {
     /// The storage it stands for.
@@ -132,6 +142,43 @@ impl Precision {
 
 /// Most parts side by side.
 const MOST_PARTS: usize = 256;
+/// The largest batch. With [`MOST_STEPS`], the counters of micro-batches stay below 2⁶⁰.
+const MOST_ROWS: usize = 1 << 20;
+/// The longest run: 30,000 years of one step a second.
+pub(crate) const MOST_STEPS: u64 = 1 << 40;
+/// Beyond these factors f32 overflows within a few steps.
+pub(crate) const LARGEST_FACTOR: f64 = 1e6;
+
+/// Checks that a named number is at least `least` and at most `most`, which is not said if it is
+/// [`f64::MAX`].
+pub(crate) fn in_range((name, x): (&str, f64), least: f64, most: f64, hint: &str) -> Result<()> {
+    if (least..=most).contains(&x) {
+        return Ok(());
+    }
+    let expected = match most {
+        f64::MAX => format!("a number of {least} or more"),
+        _ => format!("a number from {least} to {most}"),
+    };
+    Err(Error::new(format!("{name} is {x}, expected {expected}"), hint))
+}
+
+/// Checks that a named number is 0 or more and below 1, in f32 too.
+pub(crate) fn below_one((name, x): (&str, f64), hint: &str) -> Result<()> {
+    if (0.0..1.0).contains(&x) && (x as f32) < 1.0 {
+        return Ok(());
+    }
+    let expected = if x < 1.0 && x > 0.0 { "at most 0.9999999" } else { "0 or more and below 1" };
+    Err(Error::new(format!("{name} is {x}, expected {expected}"), hint))
+}
+
+/// Checks that a named whole number is at least `least` and at most `most`.
+pub(crate) fn whole_in_range(name: &str, x: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&x) {
+        return Ok(());
+    }
+    let expected = if x < least { format!("at least {least}") } else { format!("at most {most}") };
+    Err(Error::new(format!("{name} is {x}, expected {expected}"), format!("set {name}")))
+}
 
 /// The most parts, up to `wanted`, that share `rows` evenly.
 pub fn even_parts(rows: usize, wanted: usize) -> usize {
@@ -160,23 +207,23 @@ impl TrainConfig {
     }
 
     /// What the types alone do not rule out.
-    pub fn validate(&self) -> Result<(), Error> {
-        for (name, value) in [
-            ("steps", self.steps),
-            ("batch_size", self.batch_size as u64),
-            ("accumulate", self.accumulate as u64),
-            ("side_by_side", self.side_by_side as u64),
-            ("keep", self.keep as u64),
+    pub fn validate(&self) -> Result<()> {
+        for (name, value, least, most) in [
+            ("train.steps", self.steps, 1, MOST_STEPS),
+            ("train.batch_size", self.batch_size as u64, 1, MOST_ROWS as u64),
+            ("train.accumulate", self.accumulate as u64, 1, MOST_ROWS as u64),
+            ("train.side_by_side", self.side_by_side as u64, 1, u64::MAX),
+            ("train.evaluate_every", self.evaluate_every, 0, MOST_STEPS),
+            ("train.evaluate_tokens", self.evaluate_tokens, 0, MOST_STEPS),
+            ("train.checkpoint_every", self.checkpoint_every, 0, MOST_STEPS),
+            ("train.sample_every", self.sample_every, 0, MOST_STEPS),
+            ("train.observe_every", self.observe_every, 0, MOST_STEPS),
+            ("train.keep", self.keep as u64, 1, MOST_STEPS),
         ] {
-            if value == 0 {
-                return Err(Error::config(
-                    format!("train.{name} is 0, expected at least 1"),
-                    format!("set train.{name}"),
-                ));
-            }
+            whole_in_range(name, value, least, most)?;
         }
         if self.side_by_side > MOST_PARTS {
-            return Err(Error::config(
+            return Err(Error::new(
                 format!("train.side_by_side is {}, expected 1 to {MOST_PARTS}", self.side_by_side),
                 "as many as the machine has cores",
             ));
@@ -186,7 +233,7 @@ impl TrainConfig {
             let near = self.accumulate.saturating_sub(1000)..=self.accumulate.saturating_add(1000);
             let fitting = near.filter(|&n| n > 0 && self.batch_size.is_multiple_of(n));
             let near = fitting.min_by_key(|n| n.abs_diff(self.accumulate)).unwrap_or(1);
-            return Err(Error::config(
+            return Err(Error::new(
                 format!(
                     "train.accumulate is {}, which does not divide train.batch_size {}",
                     self.accumulate, self.batch_size
@@ -194,22 +241,12 @@ impl TrainConfig {
                 format!("{near} would"),
             ));
         }
-        for (name, value, usual) in [
-            ("lr", self.lr, "1e-3 is usual for small models"),
-            ("clip", self.clip, "1.0 is usual; 0 switches it off"),
-            ("z_loss", f64::from(self.z_loss), "1e-4 is usual; 0 switches it off"),
-        ] {
-            if !(value >= 0.0 && value.is_finite()) {
-                let message = format!("train.{name} is {value}, expected a number of 0 or more");
-                return Err(Error::config(message, usual));
-            }
-        }
-        if !(0.0..1.0).contains(&self.label_smoothing) {
-            return Err(Error::config(
-                format!("train.label_smoothing is {}, expected 0 to 1", self.label_smoothing),
-                "0.1 is usual",
-            ));
-        }
+        let lr = ("train.lr", self.lr);
+        in_range(lr, 0.0, LARGEST_FACTOR, "1e-3 is usual for small models")?;
+        in_range(("train.clip", self.clip), 0.0, f64::MAX, "1.0 is usual; 0 switches it off")?;
+        let z_loss = ("train.z_loss", f64::from(self.z_loss));
+        in_range(z_loss, 0.0, LARGEST_FACTOR, "1e-4 is usual; 0 switches it off")?;
+        below_one(("train.label_smoothing", f64::from(self.label_smoothing)), "0.1 is usual")?;
         self.optimizer.validate()?;
         self.schedule.validate(self.steps)?;
         self.ema.as_ref().map_or(Ok(()), EmaConfig::validate)?;
@@ -220,15 +257,52 @@ impl TrainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hearken_base::settings::Settings;
+
+    fn read(text: &str) -> Result<TrainConfig> {
+        Settings::parse(text, "t.toml")?.read()
+    }
 
     #[test]
     fn the_default_is_valid_and_survives_a_round_trip() {
         let config = TrainConfig::default();
         config.validate().unwrap();
-        let text = serde_json::to_string(&config).unwrap();
-        assert_eq!(serde_json::from_str::<TrainConfig>(&text).unwrap(), config);
-        assert_eq!(serde_json::from_str::<TrainConfig>("{}").unwrap(), config);
-        assert!(serde_json::from_str::<TrainConfig>(r#"{"learning_rate": 1}"#).is_err());
+        assert_eq!(read(&toml::to_string(&config).unwrap()).unwrap(), config);
+        assert_eq!(read("").unwrap(), config);
+        let error = read("batchsize = 1").unwrap_err();
+        assert_eq!(error.hint(), Some("did you mean batch_size?"));
+    }
+
+    #[test]
+    fn tables_that_may_be_missing_and_names_survive_a_round_trip() {
+        for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
+            for decay in [DecayRule::Hidden, DecayRule::Matrices, DecayRule::All] {
+                let config = TrainConfig {
+                    precision,
+                    decay,
+                    ema: Some(EmaConfig { decay: 0.9 }),
+                    early_stopping: Some(EarlyStoppingConfig {
+                        patience: 3,
+                        least_improvement: 0.5,
+                    }),
+                    ..TrainConfig::default()
+                };
+                assert_eq!(read(&toml::to_string(&config).unwrap()).unwrap(), config);
+            }
+        }
+        let error = read("early_stopping = {}").unwrap_err();
+        assert!(error.message().contains("early_stopping.patience is missing"), "{error}");
+    }
+
+    #[test]
+    fn another_kind_of_schedule_keeps_its_warm_up_and_floor() {
+        let mut settings = Settings::parse("[train]\nsteps = 9\n", "t.toml").unwrap();
+        settings.set("train.schedule.kind=linear").unwrap();
+        let config = settings.read_only::<TrainConfig>("train").unwrap().unwrap();
+        assert_eq!(config.schedule, ScheduleConfig::Linear { warmup: 100, floor: 0.1 });
+        settings.set("train.optimizer=lion").unwrap();
+        let config = settings.read_only::<TrainConfig>("train").unwrap().unwrap();
+        assert_eq!(config.optimizer.name(), "lion");
     }
 
     #[test]
@@ -237,9 +311,8 @@ mod tests {
         let text = config.validate().unwrap_err().to_string();
         assert!(text.contains("accumulate is 5") && text.contains("hint: 4 would"), "{text}");
         // Two large numbers, quickly.
-        let config = TrainConfig { batch_size: 999_999_999_999_999_989, ..config };
-        let config = TrainConfig { accumulate: 999_999_999_999_999_988, ..config };
-        assert!(config.validate().unwrap_err().to_string().contains("99989 would"));
+        let config = TrainConfig { batch_size: 999_983, accumulate: 999_979, ..config };
+        assert!(config.validate().unwrap_err().to_string().contains("999983 would"));
     }
 
     #[test]
@@ -270,7 +343,12 @@ mod tests {
             TrainConfig { clip: f64::INFINITY, ..default() },
             TrainConfig { z_loss: f32::NAN, ..default() },
             TrainConfig { label_smoothing: 1.0, ..default() },
+            TrainConfig { lr: 1e300, ..default() },
             TrainConfig { keep: 0, ..default() },
+            TrainConfig { steps: 0, ..default() },
+            TrainConfig { steps: u64::MAX, ..default() },
+            TrainConfig { batch_size: usize::MAX, ..default() },
+            TrainConfig { evaluate_tokens: u64::MAX, ..default() },
         ] {
             let text = config.validate().unwrap_err().to_string();
             assert!(text.contains("expected") && text.contains("\nhint: "), "{text}");

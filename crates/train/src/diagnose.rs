@@ -5,6 +5,7 @@
 //! while, and each time for twice as long.
 
 use crate::config::{Precision, TrainConfig};
+use crate::evaluation::{Better, Metric};
 use crate::metrics::{Dated, Entry, Row};
 use crate::norms;
 use crate::task::Observation;
@@ -29,8 +30,10 @@ pub enum Kind {
     UpdateTooSmall,
     /// Attention looks at one place only.
     AttentionCollapsed,
-    /// The validation loss rises.
+    /// The validation metric gets worse.
     Overfitting,
+    /// A batch without a target that counts.
+    NoTargets,
 }
 
 /// Something that looks wrong.
@@ -70,7 +73,7 @@ const SMALLEST_UPDATE: f64 = 1e-6;
 const SETTLING: u64 = 20;
 /// Entropy below this share of the most there can be is a collapse.
 const COLLAPSED: f64 = 0.02;
-/// Evaluations in a row above the best that are overfitting, and by which share.
+/// Evaluations in a row worse than the best that are overfitting, and by which share.
 const RISES: u32 = 3;
 const LEAST_RISE: f64 = 0.01;
 /// Steps skipped in a row for f16 before it is more than the search for a loss scale.
@@ -90,7 +93,9 @@ pub struct Watch {
     /// When a kind may speak again, and for how long it is silent then.
     silent: HashMap<Kind, (u64, u64)>,
     vanished_before: bool,
-    best_val_loss: f64,
+    /// The best value of the deciding validation metric.
+    best: Option<f64>,
+    /// Evaluations in a row that were worse.
     rises: u32,
 }
 
@@ -117,20 +122,27 @@ impl Watch {
             skipped: 0,
             silent: HashMap::new(),
             vanished_before: false,
-            best_val_loss: f64::INFINITY,
+            best: None,
             rises: 0,
         }
     }
 
-    /// Remembers what a resumed run has seen before. Warnings were given then.
-    pub fn replay(&mut self, rows: &[Row], entries: &[Entry], sizes: &[usize]) {
+    /// Remembers what a resumed run has seen before. Warnings were given then. `better` is the
+    /// direction of the metric that decides.
+    pub fn replay(&mut self, rows: &[Row], entries: &[Entry], sizes: &[usize], better: Better) {
         let number = |x: &Option<f64>| x.unwrap_or(f64::NAN);
         let numbers = |x: &[Option<f64>]| x.iter().map(number).collect::<Vec<f64>>();
         let mut entries = entries.iter().peekable();
         for row in rows {
-            self.step(row.step, number(&row.train_loss), number(&row.grad_norm), None);
-            if let Some(val_loss) = row.val_sample_loss.or(row.val_loss) {
-                self.evaluation(row.step, val_loss);
+            if row.counted_nothing() {
+                self.no_targets(row.step);
+            } else {
+                self.step(row.step, number(&row.train_loss), number(&row.grad_norm), None);
+            }
+            if let Some(score) = row.validation.first()
+                && let Some(value) = score.compared()
+            {
+                self.evaluation(row.step, &Metric::new(score.name.as_str(), better, value));
             }
             while let Some(entry) = entries.next_if(|entry| entry.step() <= row.step) {
                 match entry {
@@ -186,6 +198,19 @@ impl Watch {
             .flatten()
             .filter_map(|w| self.unless_silent(step, w))
             .collect()
+    }
+
+    /// After a step that was skipped because no target was counted.
+    pub fn no_targets(&mut self, step: u64) -> Vec<Warning> {
+        let warning = Warning {
+            kind: Kind::NoTargets,
+            message: format!(
+                "no target was counted in the batch of step {step}; the step was skipped"
+            ),
+            hint: "check that the data has targets, and raise train.batch_size if they are rare"
+                .to_owned(),
+        };
+        self.unless_silent(step, warning).into_iter().collect()
     }
 
     fn not_finite(
@@ -369,23 +394,34 @@ impl Watch {
         collapsed.and_then(|warning| self.unless_silent(step, warning)).into_iter().collect()
     }
 
-    /// After every evaluation.
-    pub fn evaluation(&mut self, step: u64, val_loss: f64) -> Vec<Warning> {
-        let best = self.best_val_loss;
-        self.best_val_loss = best.min(val_loss);
-        let rises = val_loss > best + LEAST_RISE * best.abs();
-        self.rises = if rises { self.rises + 1 } else { 0 };
-        let train = median(&self.losses).unwrap_or(val_loss);
-        if self.rises < RISES || train >= val_loss {
+    /// After every evaluation, with the metric that decides; its value on the sample is compared.
+    pub fn evaluation(&mut self, step: u64, metric: &Metric) -> Vec<Warning> {
+        let Metric { name, sample: value, better, .. } = metric;
+        let best = self.best.unwrap_or(better.worst());
+        if better.is_better(*value, best, 0.0) {
+            self.best = Some(*value);
+        }
+        // The first is compared with infinity, whose hundredth is infinite too.
+        let least = if best.is_finite() { LEAST_RISE * best.abs() } else { 0.0 };
+        let is_worse = better.is_better(best, *value, least);
+        self.rises = if is_worse { self.rises + 1 } else { 0 };
+        let Some(train) = median(&self.losses) else { return Vec::new() };
+        // Nothing is learned by heart whose training loss is no lower. Other metrics do not compare.
+        let is_no_lower = name == Metric::LOSS && train >= *value;
+        if self.rises < RISES || is_no_lower {
             return Vec::new();
         }
+        let way = match better {
+            Better::Lower => "rises",
+            Better::Higher => "falls",
+        };
         let warning = Warning {
             kind: Kind::Overfitting,
             message: format!(
-                "the validation loss rises ({val_loss:.4}, best {best:.4}) while the training loss \
-                 is {train:.4}: the model learns the text by heart"
+                "the validation {name} {way} ({value:.4}, best {best:.4}) while the training loss is \
+                 {train:.4}: the model learns the training set by heart"
             ),
-            hint: "use checkpoints/best; next time more text, a smaller model, model.dropout, or \
+            hint: "use checkpoints/best; next time more data, a smaller model, model.dropout, or \
                    train.early_stopping"
                 .to_owned(),
         };

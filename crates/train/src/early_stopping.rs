@@ -1,80 +1,111 @@
-//! The best validation loss so far, and when to give up on a better one.
+//! The best evaluation so far, and when to give up on a better one. Evaluations are compared by
+//! their first metric.
 
-use crate::error::Error;
-use crate::task::Evaluation;
+use crate::config::in_range;
+use crate::evaluation::{Evaluation, Metric};
+use hearken_base::settings::{Setting, Value};
+use hearken_base::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The `early_stopping` table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EarlyStoppingConfig {
     /// Stop after this many evaluations in a row without improvement.
     pub patience: u32,
-    /// By how much the loss must fall to count.
-    #[serde(default)]
+    /// By how much the deciding metric must improve to count, in its own unit.
     pub least_improvement: f64,
+}
+
+impl Setting for EarlyStoppingConfig {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        value.table(|t| {
+            Ok(Self {
+                patience: t.required("patience")?,
+                least_improvement: t.or("least_improvement", 0.0)?,
+            })
+        })
+    }
 }
 
 impl EarlyStoppingConfig {
     /// What the types alone do not rule out.
-    pub fn validate(&self) -> Result<(), Error> {
+    pub fn validate(&self) -> Result<()> {
         if self.patience == 0 {
-            return Err(Error::config(
+            return Err(Error::new(
                 "train.early_stopping.patience is 0, expected at least 1",
                 "leave the table away to train all steps",
             ));
         }
-        if !(self.least_improvement >= 0.0 && self.least_improvement.is_finite()) {
-            return Err(Error::config(
-                format!(
-                    "train.early_stopping.least_improvement is {}, expected 0 or more",
-                    self.least_improvement
-                ),
-                "0.001 nats is a small improvement",
-            ));
-        }
-        Ok(())
+        let least = ("train.early_stopping.least_improvement", self.least_improvement);
+        in_range(least, 0.0, f64::MAX, "for a loss in nats, 0.001 is a small improvement")
     }
 }
 
-/// The evaluation with the lowest loss.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The best evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "SavedBest")]
 pub struct Best {
     /// When.
     pub step: u64,
-    /// How low.
-    pub val_loss: f64,
-    /// How low on the sample that all evaluations look at, if `val_loss` is not of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sample_loss: Option<f64>,
-    /// Is `val_loss` of the whole validation set?
-    #[serde(default = "before_there_were_samples")]
+    /// Its metrics that are finite; the first is the one that decides.
+    pub metrics: Vec<Metric>,
+    /// Are the values of the whole validation set?
     pub whole: bool,
 }
 
-fn before_there_were_samples() -> bool {
-    true
+/// [`Best`] as checkpoints have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SavedBest {
+    Metrics {
+        step: u64,
+        metrics: Vec<Metric>,
+        whole: bool,
+    },
+    /// Format 1, which knew the loss alone.
+    Loss {
+        step: u64,
+        val_loss: f64,
+        /// If it differs from `val_loss`.
+        #[serde(default)]
+        sample_loss: Option<f64>,
+        /// Missing in runs from before there were samples.
+        #[serde(default)]
+        whole: Option<bool>,
+    },
+}
+
+impl From<SavedBest> for Best {
+    fn from(saved: SavedBest) -> Self {
+        match saved {
+            SavedBest::Metrics { step, metrics, whole } => Self { step, metrics, whole },
+            SavedBest::Loss { step, val_loss, sample_loss, whole } => {
+                let loss = Metric::loss(val_loss).with_sample(sample_loss.unwrap_or(val_loss));
+                Self { step, metrics: vec![loss], whole: whole.unwrap_or(true) }
+            }
+        }
+    }
 }
 
 impl Best {
     fn of(step: u64, evaluation: &Evaluation) -> Self {
-        let Evaluation { loss, sample_loss, whole, .. } = *evaluation;
-        let sample_loss = (sample_loss != loss).then_some(sample_loss);
-        Self { step, val_loss: loss, sample_loss, whole }
+        // JSON has no other numbers.
+        let finite = evaluation.metrics.iter().filter(|metric| metric.is_finite());
+        Self { step, metrics: finite.cloned().collect(), whole: evaluation.whole }
     }
 
-    /// What other evaluations are compared with.
-    fn compared(&self) -> f64 {
-        self.sample_loss.unwrap_or(self.val_loss)
+    /// The metric that decided.
+    pub fn deciding(&self) -> Option<&Metric> {
+        self.metrics.first()
     }
 }
 
 /// What evaluations have shown so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluations {
-    /// The lowest.
+    /// The best.
     pub best: Option<Best>,
-    /// The loss that an improvement is measured against.
+    /// The value that an improvement is measured against.
     pub reference: Option<f64>,
     /// Evaluations since the last improvement that counts.
     pub without_improvement: u32,
@@ -84,6 +115,11 @@ pub struct Evaluations {
 }
 
 impl Evaluations {
+    /// The metric that decides, of the best evaluation so far.
+    pub fn deciding(&self) -> Option<&Metric> {
+        self.best.as_ref()?.deciding()
+    }
+
     /// From now on evaluations look at a sample of so many tokens. What others have shown is forgotten
     /// if theirs was another: gives whether that is so.
     pub fn compare_on(&mut self, sample: u64) -> bool {
@@ -95,23 +131,28 @@ impl Evaluations {
         changed
     }
 
-    /// Takes note of an evaluation; gives whether its loss is the lowest so far, on what all of them
-    /// look at. One that is not finite never is.
+    /// Takes note of an evaluation; gives whether it is the best so far, on what all of them look at.
+    /// One that is not finite never is. What another metric has decided before is forgotten.
     pub fn record(
         &mut self,
         step: u64,
         evaluation: &Evaluation,
         config: Option<EarlyStoppingConfig>,
     ) -> bool {
-        let compared = evaluation.sample_loss;
-        let least = config.map_or(0.0, |config| config.least_improvement);
-        let is_best = evaluation.loss.is_finite()
-            && compared < self.best.map_or(f64::INFINITY, |best| best.compared());
+        let Some(metric) = evaluation.deciding() else { return false };
+        let better = metric.better;
+        let same = |before: &Metric| before.name == metric.name && before.better == better;
+        if self.deciding().is_some_and(|before| !same(before)) {
+            *self = Self { sample: self.sample, ..Self::default() };
+        }
+        let before = self.deciding().map_or(better.worst(), |best| best.sample);
+        let is_best = metric.is_finite() && better.is_better(metric.sample, before, 0.0);
         if is_best {
             self.best = Some(Best::of(step, evaluation));
         }
-        if compared < self.reference.map_or(f64::INFINITY, |reference| reference - least) {
-            self.reference = Some(compared);
+        let least = config.map_or(0.0, |config| config.least_improvement);
+        if better.is_better(metric.sample, self.reference.unwrap_or(better.worst()), least) {
+            self.reference = Some(metric.sample);
             self.without_improvement = 0;
         } else {
             self.without_improvement += 1;
@@ -119,10 +160,11 @@ impl Evaluations {
         is_best
     }
 
-    /// The evaluation of `step` has been repeated on everything: if it is the best, that is its loss.
+    /// The evaluation of `step` has been repeated on everything: if it is the best, these are its
+    /// values.
     pub fn complete(&mut self, step: u64, evaluation: &Evaluation) {
         if let Some(best) = self.best.as_mut().filter(|best| best.step == step)
-            && evaluation.loss.is_finite()
+            && evaluation.deciding().is_some_and(Metric::is_finite)
         {
             *best = Best::of(step, evaluation);
         }
@@ -137,9 +179,14 @@ impl Evaluations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluation::Better;
 
     fn of_all(loss: f64) -> Evaluation {
-        Evaluation { loss, tokens: 10, sample_loss: loss, whole: true }
+        Evaluation { metrics: vec![Metric::loss(loss)], tokens: 10, whole: true }
+    }
+
+    fn sampled(loss: f64, sample: f64) -> Evaluation {
+        Evaluation { metrics: vec![Metric::loss(loss).with_sample(sample)], ..of_all(loss) }
     }
 
     const CONFIG: Option<EarlyStoppingConfig> =
@@ -173,15 +220,15 @@ mod tests {
     fn samples_are_compared_with_samples() {
         let mut seen = Evaluations::default();
         assert!(seen.record(1, &of_all(2.0), CONFIG));
-        let last = Evaluation { loss: 2.1, tokens: 100, sample_loss: 1.9, whole: true };
-        assert!(seen.record(2, &last, CONFIG));
-        let best = Best { step: 2, val_loss: 2.1, sample_loss: Some(1.9), whole: true };
-        assert_eq!(seen.best, Some(best));
+        assert!(seen.record(2, &sampled(2.1, 1.9), CONFIG));
+        let loss = Metric::loss(2.1).with_sample(1.9);
+        let best = Best { step: 2, metrics: vec![loss], whole: true };
+        assert_eq!(seen.best, Some(best.clone()));
         assert!(!seen.record(3, &of_all(2.0), CONFIG));
         // Repeated on everything, it is still of that step.
         seen.complete(1, &of_all(7.0));
         assert_eq!(seen.best, Some(best));
-        let repeated = Evaluation { loss: 2.2, ..last };
+        let repeated = sampled(2.2, 1.9);
         seen.complete(2, &repeated);
         assert_eq!(seen.best, Some(Best::of(2, &repeated)));
         // Another sample is nothing to compare with.
@@ -189,13 +236,40 @@ mod tests {
         assert!(!other.compare_on(100) && !other.compare_on(100));
         assert!(other.compare_on(200));
         assert_eq!(other, Evaluations { sample: Some(200), ..Evaluations::default() });
-        // A state of a run from before there were samples.
-        let old: Evaluations = serde_json::from_str(
-            r#"{"best":{"step":2,"val_loss":2.1},"reference":2.1,"without_improvement":1}"#,
-        )
-        .unwrap();
-        assert_eq!(old.best, Some(Best { sample_loss: None, ..best }));
-        assert_eq!(old.sample, None);
+    }
+
+    #[test]
+    fn states_of_format_1_are_read() {
+        let read = |best: &str| {
+            let text = format!(r#"{{"best":{best},"reference":2.1,"without_improvement":1}}"#);
+            serde_json::from_str::<Evaluations>(&text).unwrap()
+        };
+        // From before there were samples.
+        let oldest = read(r#"{"step":2,"val_loss":2.1}"#);
+        let best = Best { step: 2, metrics: vec![Metric::loss(2.1)], whole: true };
+        assert_eq!((oldest.best, oldest.sample), (Some(best), None));
+        let old = read(r#"{"step":2,"val_loss":2.1,"sample_loss":1.9,"whole":false}"#);
+        let loss = Metric::loss(2.1).with_sample(1.9);
+        assert_eq!(old.best, Some(Best { step: 2, metrics: vec![loss], whole: false }));
+        let text = serde_json::to_string(&old).unwrap();
+        assert_eq!(serde_json::from_str::<Evaluations>(&text).unwrap(), old);
+    }
+
+    #[test]
+    fn the_first_metric_decides_in_its_direction() {
+        let evaluation = |accuracy: f64, loss: f64| Evaluation {
+            metrics: vec![Metric::new("accuracy", Better::Higher, accuracy), Metric::loss(loss)],
+            ..of_all(0.0)
+        };
+        let mut seen = Evaluations::default();
+        assert!(seen.record(1, &evaluation(0.5, 1.0), CONFIG));
+        assert!(!seen.record(2, &evaluation(0.4, 0.1), CONFIG));
+        assert!(seen.record(3, &evaluation(0.7, f64::NAN), CONFIG));
+        assert_eq!(seen.without_improvement, 0);
+        assert_eq!(seen.best.as_ref().unwrap().metrics.len(), 1, "what is not finite is left out");
+        // Another metric is nothing to compare with.
+        assert!(seen.record(4, &of_all(9.0), CONFIG));
+        assert_eq!((seen.deciding().unwrap().name.as_str(), seen.reference), ("loss", Some(9.0)));
     }
 
     #[test]
@@ -205,8 +279,7 @@ mod tests {
         assert!(seen.record(1, &of_all(3.0), CONFIG));
         assert!(!seen.record(2, &of_all(f64::NAN), CONFIG));
         // A checkpoint could not say NaN of the whole.
-        let whole = Evaluation { loss: f64::NAN, ..of_all(1.0) };
-        assert!(!seen.record(3, &whole, CONFIG));
+        assert!(!seen.record(3, &sampled(f64::NAN, 1.0), CONFIG));
         assert_eq!(seen.best.unwrap().step, 1);
     }
 }

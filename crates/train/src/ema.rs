@@ -4,28 +4,30 @@
 //! Early on, when the first weights are still in it, the average follows faster:
 //! d = min(decay, (1 + t)/(10 + t)) after t updates.
 
-use crate::error::Error;
+use crate::config::below_one;
+use hearken_base::Result;
+use hearken_base::settings::{Setting, Value};
 use hearken_tensor::{Param, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The `ema` table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EmaConfig {
     /// d; 0.999 averages over about the last 1,000 steps.
     pub decay: f64,
 }
 
+impl Setting for EmaConfig {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        value.table(|t| Ok(Self { decay: t.required("decay")? }))
+    }
+}
+
 impl EmaConfig {
     /// What the types alone do not rule out.
-    pub fn validate(&self) -> Result<(), Error> {
-        if (0.0..1.0).contains(&self.decay) {
-            return Ok(());
-        }
-        Err(Error::config(
-            format!("train.ema.decay is {}, expected 0 or more and below 1", self.decay),
-            "0.999 averages over about the last 1,000 steps",
-        ))
+    pub fn validate(&self) -> Result<()> {
+        let hint = "0.999 averages over about the last 1,000 steps";
+        below_one(("train.ema.decay", self.decay), hint)
     }
 }
 
@@ -85,9 +87,10 @@ fn set(parameters: &[Param], values: &[Tensor]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hearken_tensor::Role;
 
     fn one_parameter(value: f32) -> Vec<Param> {
-        vec![Param::new("p", Tensor::full([3], value))]
+        vec![Param::new("p", Role::Vector, Tensor::full([3], value))]
     }
 
     #[test]

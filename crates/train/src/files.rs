@@ -1,8 +1,9 @@
 //! Writing files so that a power cut leaves the old or the new, never half of either; and reading
 //! them with an eye on what they claim.
 
-use crate::error::Error;
-use hearken_tensor::{Shape, Tensor};
+use crate::error;
+use hearken_base::Result;
+use hearken_tensor::{Param, Shape, Tensor};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -10,7 +11,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Replaces `path` by `content`: written beside it, forced to disk, renamed over it.
-pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), Error> {
+pub fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     let temporary = beside(path);
     let written = File::create(&temporary).and_then(|mut file| {
         file.write_all(content)?;
@@ -19,18 +20,18 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), Error> {
     });
     written.map_err(|error| {
         let _ = fs::remove_file(&temporary);
-        Error::io("write", path)(error)
+        error::io("write", path)(error)
     })?;
     sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
 /// As [`write_atomically`] but without forcing it to disk: for what can be made again from other
 /// files, such as a report.
-pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
+pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let temporary = beside(path);
     fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path)).map_err(|error| {
         let _ = fs::remove_file(&temporary);
-        Error::io("write", path)(error)
+        error::io("write", path)(error)
     })
 }
 
@@ -41,25 +42,25 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Forces the names in a directory to disk.
-pub fn sync_directory(path: &Path) -> Result<(), Error> {
+pub fn sync_directory(path: &Path) -> Result<()> {
     // Only Unix can open a directory as a file; elsewhere renames are durable by themselves or
     // not at all.
     if cfg!(unix) {
-        File::open(path).and_then(|dir| dir.sync_all()).map_err(Error::io("write", path))?;
+        File::open(path).and_then(|dir| dir.sync_all()).map_err(error::io("write", path))?;
     }
     Ok(())
 }
 
 /// Makes `link` stand for its sibling `target` in one step: a relative symbolic link on Unix, a
 /// small file with the name elsewhere.
-pub fn point(link: &Path, target: &str) -> Result<(), Error> {
+pub fn point(link: &Path, target: &str) -> Result<()> {
     #[cfg(unix)]
     {
         let temporary = beside(link);
         let _ = fs::remove_file(&temporary);
         std::os::unix::fs::symlink(target, &temporary)
             .and_then(|()| fs::rename(&temporary, link))
-            .map_err(Error::io("write", link))?;
+            .map_err(error::io("write", link))?;
         sync_directory(link.parent().unwrap_or(Path::new(".")))
     }
     #[cfg(not(unix))]
@@ -76,23 +77,23 @@ pub fn pointed(link: &Path) -> Option<String> {
 }
 
 /// The text of a file, which must not be larger than `most` bytes.
-pub fn read_text(path: &Path, most: u64) -> Result<String, Error> {
-    let file = File::open(path).map_err(Error::io("read", path))?;
+pub fn read_text(path: &Path, most: u64) -> Result<String> {
+    let file = File::open(path).map_err(error::io("read", path))?;
     let mut text = String::new();
-    let read = file.take(most + 1).read_to_string(&mut text).map_err(Error::io("read", path))?;
+    let read = file.take(most + 1).read_to_string(&mut text).map_err(error::io("read", path))?;
     if read as u64 > most {
-        return Err(Error::damaged(path, format!("larger than {most} bytes")));
+        return Err(error::damaged(path, format!("larger than {most} bytes")));
     }
     Ok(text)
 }
 
 /// The SHA-256 of a file, in hexadecimal.
-pub fn checksum(path: &Path) -> Result<String, Error> {
-    let mut file = File::open(path).map_err(Error::io("read", path))?;
+pub fn checksum(path: &Path) -> Result<String> {
+    let mut file = File::open(path).map_err(error::io("read", path))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
-        let n = file.read(&mut buffer).map_err(Error::io("read", path))?;
+        let n = file.read(&mut buffer).map_err(error::io("read", path))?;
         if n == 0 {
             return Ok(hexadecimal(&hash.finalize()));
         }
@@ -100,11 +101,11 @@ pub fn checksum(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// The SHA-256 of the bits of several tensors, in hexadecimal.
-pub fn checksum_of_tensors<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> String {
+/// The SHA-256 of the bits of all parameters in order, in hexadecimal.
+pub fn checksum_of_parameters(parameters: &[Param]) -> String {
     let mut hash = Sha256::new();
-    for tensor in tensors {
-        hash.update(bytemuck::cast_slice::<f32, u8>(tensor.data()));
+    for parameter in parameters {
+        hash.update(bytemuck::cast_slice::<f32, u8>(parameter.value().data()));
     }
     hexadecimal(&hash.finalize())
 }
@@ -115,7 +116,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Writes named tensors as a safetensors file of f32.
-pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Error> {
+pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<()> {
     const { assert!(cfg!(target_endian = "little"), "safetensors are little endian") };
     let views = tensors.iter().map(|(name, tensor)| {
         let shape = tensor.shape().dims().to_vec();
@@ -124,8 +125,8 @@ pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Er
         (name.as_str(), view)
     });
     safetensors::serialize_to_file(views, None, path).map_err(|error| match error {
-        safetensors::SafeTensorError::IoError(error) => Error::io("write", path)(error),
-        other => Error::io("write", path)(std::io::Error::other(other)),
+        safetensors::SafeTensorError::IoError(error) => error::io("write", path)(error),
+        other => error::io("write", path)(std::io::Error::other(other)),
     })
 }
 
@@ -137,17 +138,17 @@ pub struct TensorFile {
 
 impl TensorFile {
     /// Reads the file; its header is checked against its length before anything is made of it.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = fs::read(path).map_err(error::io("read", path))?;
         SafeTensors::deserialize(&bytes)
-            .map_err(|error| Error::damaged(path, error.to_string()))?;
+            .map_err(|error| error::damaged(path, error.to_string()))?;
         Ok(Self { path: path.to_owned(), bytes })
     }
 
     /// The tensors, to be asked for by name.
-    pub fn tensors(&self) -> Result<Tensors<'_>, Error> {
+    pub fn tensors(&self) -> Result<Tensors<'_>> {
         let file = SafeTensors::deserialize(&self.bytes)
-            .map_err(|error| Error::damaged(&self.path, error.to_string()))?;
+            .map_err(|error| error::damaged(&self.path, error.to_string()))?;
         Ok(Tensors { path: &self.path, file })
     }
 }
@@ -160,29 +161,49 @@ pub struct Tensors<'a> {
 
 impl Tensors<'_> {
     /// The f32 tensor called `name`, which must have this shape.
-    pub fn get(&self, name: &str, shape: Shape) -> Result<Tensor, Error> {
-        let mismatch = |what: String| Error::Mismatch {
-            path: self.path.to_owned(),
-            what,
-            hint: "resume with the configuration that the run was started with".to_owned(),
+    pub fn get(&self, name: &str, shape: Shape) -> Result<Tensor> {
+        let mismatch = |what: String| {
+            let hint = "resume with the configuration that the run was started with";
+            error::mismatch(self.path, what, hint)
         };
         let view = self.file.tensor(name).map_err(|_| mismatch(format!("it has no {name}")))?;
         if view.dtype() != Dtype::F32 || view.shape() != shape.dims() {
             let (dtype, dims) = (view.dtype(), view.shape());
             return Err(mismatch(format!("{name} is {dtype} {dims:?}, expected F32 {shape}")));
         }
-        let mut tensor = Tensor::unset(shape);
-        // The bytes need not be aligned for f32.
-        for (x, bytes) in tensor.data_mut().iter_mut().zip(view.data().as_chunks::<4>().0) {
-            *x = f32::from_le_bytes(*bytes);
-        }
-        Ok(tensor)
+        Ok(tensor_of(&view, shape))
     }
+
+    /// All tensors whose names begin with `prefix`, without it, sorted by name.
+    pub fn with_prefix(&self, prefix: &str) -> Result<Vec<(String, Tensor)>> {
+        let mut found = Vec::new();
+        for (name, view) in self.file.iter() {
+            let Some(rest) = name.strip_prefix(prefix) else { continue };
+            let dims = view.shape();
+            if view.dtype() != Dtype::F32 || dims.len() > Shape::MOST {
+                let what = format!("{name} is {} {dims:?}, expected F32", view.dtype());
+                return Err(error::damaged(self.path, what));
+            }
+            found.push((rest.to_owned(), tensor_of(&view, Shape::from(dims))));
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(found)
+    }
+}
+
+fn tensor_of(view: &TensorView<'_>, shape: Shape) -> Tensor {
+    let mut tensor = Tensor::unset(shape);
+    // The bytes need not be aligned for f32.
+    for (x, bytes) in tensor.data_mut().iter_mut().zip(view.data().as_chunks::<4>().0) {
+        *x = f32::from_le_bytes(*bytes);
+    }
+    tensor
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hearken_base::Kind;
 
     #[test]
     fn writing_replaces_and_leaves_nothing_beside() {
@@ -240,8 +261,8 @@ mod tests {
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(&[0; 8]);
         fs::write(&path, &bytes).unwrap();
-        assert!(matches!(TensorFile::read(&path), Err(Error::Damaged { .. })));
+        assert_eq!(TensorFile::read(&path).err().unwrap().kind(), Kind::Damaged);
         fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
-        assert!(matches!(TensorFile::read(&path), Err(Error::Damaged { .. })));
+        assert_eq!(TensorFile::read(&path).err().unwrap().kind(), Kind::Damaged);
     }
 }

@@ -1,7 +1,7 @@
 //! Ctrl-C: once to stop after the step with a checkpoint, twice to stop at once. Before training
 //! there is nothing to lose: once is enough.
 
-use crate::error::Error;
+use hearken_base::{Error, Result};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,18 +17,18 @@ static TRAINING: AtomicBool = AtomicBool::new(false);
 
 /// Makes Ctrl-C (and a polite kill) set a flag; the second one ends the program. Can be called
 /// several times and gives the same flag.
-pub fn install() -> Result<Stop, Error> {
+pub fn install() -> Result<Stop> {
     let stop = watch()?;
     TRAINING.store(true, Ordering::SeqCst);
     Ok(stop)
 }
 
 /// Until [`install`] is called, Ctrl-C ends the program with a word about it.
-pub fn prepare() -> Result<(), Error> {
+pub fn prepare() -> Result<()> {
     watch().map(drop)
 }
 
-fn watch() -> Result<Stop, Error> {
+fn watch() -> Result<Stop> {
     static STOP: OnceLock<Stop> = OnceLock::new();
     if let Some(stop) = STOP.get() {
         return Ok(stop.clone());
@@ -48,6 +48,6 @@ fn watch() -> Result<Stop, Error> {
         }
         say("stopping after this step, with a checkpoint; again to stop at once");
     })
-    .map_err(|error| Error::config(format!("cannot watch for Ctrl-C: {error}"), "report this"))?;
+    .map_err(|error| Error::new(format!("cannot watch for Ctrl-C: {error}"), "report this"))?;
     Ok(stop)
 }

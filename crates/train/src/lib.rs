@@ -3,6 +3,8 @@
 //! - [`task`]: what the loop asks of a model and its data.
 //! - [`config`]: the `[train]` table.
 //! - [`optimizer`], [`schedule`], [`norms`], [`ema`], [`early_stopping`]: the parts of a step.
+//! - [`evaluation`]: what is measured on the validation set, as named metrics.
+//! - [`stepper`]: from the gradients of a batch to new weights, without any file.
 //! - [`trainer`]: the loop; [`progress`] says how it goes, [`diagnose`] what is wrong.
 //! - [`run_dir`], [`metrics`], [`tensorboard`], [`plot`], [`report`]: what a run leaves behind.
 //! - [`checkpoint`]: saved states that survive power cuts and are verified when read.
@@ -16,7 +18,8 @@ pub mod config;
 pub mod diagnose;
 pub mod early_stopping;
 pub mod ema;
-mod error;
+pub mod error;
+pub mod evaluation;
 pub mod files;
 pub mod interrupt;
 pub mod metrics;
@@ -27,14 +30,18 @@ pub mod progress;
 pub mod report;
 pub mod run_dir;
 pub mod schedule;
+pub mod stepper;
 pub mod task;
 pub mod tensorboard;
 pub mod trainer;
 
 pub use config::{Precision, TrainConfig};
-pub use error::Error;
-pub use optimizer::{DecayRule, Optimizer, OptimizerConfig, Role};
+pub use evaluation::{Better, Evaluation, Extent, Metric};
+pub use hearken_base::{Error, Kind, Result};
+pub use metrics::{Row, Score};
+pub use optimizer::{DecayRule, Optimizer, OptimizerConfig};
 pub use run_dir::RunDirectory;
 pub use schedule::ScheduleConfig;
-pub use task::{Evaluation, Extent, LayerAttention, MicroLoss, Moment, Observation, Task};
+pub use stepper::Stepper;
+pub use task::{LayerAttention, MicroLoss, Moment, Observation, Task};
 pub use trainer::{Outcome, Setup, Summary, train};

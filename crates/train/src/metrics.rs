@@ -6,33 +6,139 @@
 //! uninterrupted run would have written, timings aside.
 
 use crate::diagnose::Kind;
-use crate::error::Error;
+use crate::error;
+use crate::evaluation::Metric;
+use hearken_base::Result;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-/// A line of `metrics.jsonl`. What was not measured, or is not finite, is `null`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// A line of `metrics.jsonl`. What was not measured, or is not finite, is `null` or missing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Steps done.
     pub step: u64,
     /// Loss of the last step's batch, before its update.
     pub train_loss: Option<f64>,
-    /// Loss on the validation set after the update: at the end on all of it, on the way on a sample.
-    pub val_loss: Option<f64>,
-    /// The loss on the sample, where `val_loss` is that on everything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub val_sample_loss: Option<f64>,
+    /// Metrics on the validation set after the update, the deciding one first: at the end on all of
+    /// it, on the way on a sample. Each is a key `val_<name>`.
+    #[serde(flatten, with = "scores")]
+    pub validation: Vec<Score>,
     /// Learning rate of the last step.
     pub lr: f64,
-    /// Norm of the last step's gradient, before clipping.
+    /// Norm of the last step's gradient, before clipping; 0 if no target was counted.
     pub grad_norm: Option<f64>,
     /// Speed of the last step, evaluation and saving aside.
     pub tokens_per_second: f64,
     /// Time since the run began, without the time between being stopped and resumed.
     pub elapsed_seconds: f64,
+}
+
+/// A validation metric in a [`Row`]. At least one of the numbers is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// The metric's name.
+    pub name: String,
+    /// Its value on all that was looked at.
+    pub value: Option<f64>,
+    /// Its value on the sample, where that differs.
+    pub sample: Option<f64>,
+}
+
+impl Score {
+    /// `None` if neither number is finite.
+    pub fn of(metric: &Metric) -> Option<Self> {
+        let sample = finite(metric.sample).filter(|_| metric.sample != metric.value);
+        let score = Self { name: metric.name.clone(), value: finite(metric.value), sample };
+        score.is_measured().then_some(score)
+    }
+
+    /// The value that can be compared with other evaluations of the run.
+    pub fn compared(&self) -> Option<f64> {
+        self.sample.or(self.value)
+    }
+
+    fn is_measured(&self) -> bool {
+        self.value.is_some() || self.sample.is_some()
+    }
+}
+
+impl Row {
+    /// The validation metric of this name.
+    pub fn score(&self, name: &str) -> Option<&Score> {
+        self.validation.iter().find(|score| score.name == name)
+    }
+
+    /// The value of a validation metric.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        self.score(name)?.value
+    }
+
+    /// Was the step skipped because no target was counted? Gradients that are not finite have no norm.
+    pub fn counted_nothing(&self) -> bool {
+        self.train_loss.is_none() && self.grad_norm == Some(0.0)
+    }
+}
+
+/// Scores as the keys `val_<name>` and, where it differs, `val_sample_<name>`. A line without scores
+/// has `val_loss` still, as `null`: every line had it when there were no other metrics.
+mod scores {
+    use super::Score;
+    use serde::de::{IgnoredAny, MapAccess, Visitor};
+    use serde::ser::SerializeMap;
+    use serde::{Deserializer, Serializer};
+    use std::fmt;
+
+    pub(super) fn serialize<S: Serializer>(scores: &[Score], to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        if scores.is_empty() {
+            map.serialize_entry("val_loss", &None::<f64>)?;
+        }
+        for Score { name, value, sample } in scores {
+            map.serialize_entry(&format!("val_{name}"), value)?;
+            if sample.is_some() {
+                map.serialize_entry(&format!("val_sample_{name}"), sample)?;
+            }
+        }
+        map.end()
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Score>, D::Error> {
+        from.deserialize_map(Keys)
+    }
+
+    struct Keys;
+    impl<'de> Visitor<'de> for Keys {
+        type Value = Vec<Score>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("metrics by name")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut scores: Vec<Score> = Vec::new();
+            while let Some(key) = map.next_key::<String>()? {
+                let Some(name) = key.strip_prefix("val_") else {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                };
+                let number = map.next_value::<Option<f64>>()?;
+                let (name, is_sample) = match name.strip_prefix("sample_") {
+                    Some(name) => (name, true),
+                    None => (name, false),
+                };
+                let i = scores.iter().position(|score| score.name == name).unwrap_or(scores.len());
+                if i == scores.len() {
+                    scores.push(Score { name: name.to_owned(), value: None, sample: None });
+                }
+                *if is_sample { &mut scores[i].sample } else { &mut scores[i].value } = number;
+            }
+            scores.retain(Score::is_measured);
+            Ok(scores)
+        }
+    }
 }
 
 /// A line of `diagnostics.jsonl`.
@@ -98,23 +204,23 @@ pub struct Log<T> {
 
 impl<T: Dated> Log<T> {
     /// Opens `path`, keeping the lines up to `step` and nothing after them.
-    pub fn open(path: &Path, step: u64) -> Result<Self, Error> {
+    pub fn open(path: &Path, step: u64) -> Result<Self> {
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
             .create(true)
             .open(path)
-            .map_err(Error::io("open", path))?;
-        let (rows, length) = read_until(&mut file, step).map_err(Error::io("read", path))?;
-        file.set_len(length).map_err(Error::io("write", path))?;
+            .map_err(error::io("open", path))?;
+        let (rows, length) = read_until(&mut file, step).map_err(error::io("read", path))?;
+        file.set_len(length).map_err(error::io("write", path))?;
         Ok(Self { path: path.to_owned(), file, rows })
     }
 
     /// Adds a line. One write per line: another program that reads along sees whole lines.
-    pub fn push(&mut self, row: T) -> Result<(), Error> {
+    pub fn push(&mut self, row: T) -> Result<()> {
         let mut line = serde_json::to_vec(&row).expect("rows are plain data");
         line.push(b'\n');
-        self.file.write_all(&line).map_err(Error::io("write", &self.path))?;
+        self.file.write_all(&line).map_err(error::io("write", &self.path))?;
         self.rows.push(row);
         Ok(())
     }
@@ -125,8 +231,8 @@ impl<T: Dated> Log<T> {
     }
 
     /// Forces all lines to disk.
-    pub fn sync(&self) -> Result<(), Error> {
-        self.file.sync_all().map_err(Error::io("write", &self.path))
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(error::io("write", &self.path))
     }
 }
 
@@ -161,14 +267,14 @@ pub fn all_finite(x: &[f64]) -> Vec<Option<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluation::Better;
     use std::fs;
 
     fn row(step: u64) -> Row {
         Row {
             step,
             train_loss: finite(0.1 + 0.2),
-            val_loss: finite(f64::NAN),
-            val_sample_loss: None,
+            validation: Score::of(&Metric::loss(f64::NAN)).into_iter().collect(),
             lr: 1e-3,
             grad_norm: Some(f64::from(0.1_f32)),
             tokens_per_second: 1e5,
@@ -191,6 +297,42 @@ mod tests {
         assert_eq!(log.rows(), [row(1), row(2), row(3)]);
         let want: String = whole.split_inclusive('\n').take(3).collect();
         assert_eq!(fs::read_to_string(&path).unwrap(), want);
+    }
+
+    #[test]
+    fn metrics_are_keys_and_come_back_in_their_order() {
+        let metrics = [
+            Metric::loss(2.5).with_sample(2.25),
+            Metric::new("accuracy", Better::Higher, 0.5),
+            Metric::new("bleu", Better::Higher, f64::NAN),
+            Metric::new("ece", Better::Lower, f64::NAN).with_sample(0.125),
+        ];
+        let validation: Vec<Score> = metrics.iter().filter_map(Score::of).collect();
+        let row = Row { validation, ..row(3) };
+        let text = serde_json::to_string(&row).unwrap();
+        let keys = "\"val_loss\":2.5,\"val_sample_loss\":2.25,\"val_accuracy\":0.5,\"val_ece\":null,\
+                    \"val_sample_ece\":0.125,\"lr\"";
+        assert!(text.contains(keys), "{text}");
+        assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), row);
+        assert_eq!(
+            (row.value("accuracy"), row.value("bleu"), row.value("ece")),
+            (Some(0.5), None, None)
+        );
+        assert_eq!(row.score("loss").unwrap().compared(), Some(2.25));
+    }
+
+    #[test]
+    fn lines_from_when_there_was_only_the_loss_are_read() {
+        let line = |rest: &str| {
+            let end =
+                "\"lr\":1e-3,\"grad_norm\":1.0,\"tokens_per_second\":1.0,\"elapsed_seconds\":1.0}";
+            let text = format!("{{\"step\":7,\"train_loss\":2.0,{rest}{end}");
+            serde_json::from_str::<Row>(&text).unwrap().validation
+        };
+        assert_eq!(line("\"val_loss\":null,"), []);
+        assert_eq!(line("\"val_loss\":3.0,"), [Score::of(&Metric::loss(3.0)).unwrap()]);
+        let both = Score::of(&Metric::loss(3.0).with_sample(4.0)).unwrap();
+        assert_eq!(line("\"val_loss\":3.0,\"val_sample_loss\":4.0,"), [both]);
     }
 
     #[test]

@@ -102,12 +102,12 @@ pub fn difference_square(new: &[f32], old: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hearken_tensor::Tensor;
+    use hearken_tensor::{Role, Tensor};
 
     #[test]
     fn gradients_that_are_not_finite_show_in_the_norm() {
         for bad in [f32::INFINITY, f32::NAN] {
-            let p = Param::new("p", Tensor::zeros([2]));
+            let p = Param::new("p", Role::Vector, Tensor::zeros([2]));
             p.set_gradient(Some(Tensor::new([2], &[1.0, bad])));
             assert!(!gradient_squares(&[p], 1.0)[0].is_finite());
         }
@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn norms_by_layer_add_up_to_the_whole() {
         let names = ["a.0.w", "a.0.b", "a.1.w", "z.weight"];
-        let params: Vec<Param> = names.map(|n| Param::new(n, Tensor::zeros([2]))).into();
+        let params: Vec<Param> =
+            names.map(|n| Param::new(n, Role::Vector, Tensor::zeros([2]))).into();
         for (i, p) in params.iter().enumerate() {
             p.set_gradient(Some(Tensor::full([2], i as f32)));
         }

@@ -1,5 +1,6 @@
 //! The curves of a run, as [`hearken_show::chart`] draws them.
 
+use crate::evaluation::Metric;
 use crate::metrics::Row;
 use std::fmt::Write as _;
 
@@ -13,8 +14,8 @@ pub fn loss_chart(rows: &[Row], floor: Option<f64>) -> Chart {
         rows.iter().filter_map(|row| Some((row.step as f64, y(row)?))).collect()
     };
     let train = points(|row| row.train_loss);
-    let validation = points(|row| row.val_loss);
-    let mut chart = Chart::new("Loss", "step", "loss, nats per token");
+    let validation = points(|row| row.value(Metric::LOSS));
+    let mut chart = Chart::new("Loss", "step", "loss");
     // On an even axis, a loss that falls so far lies flat on its floor for most of the run.
     let losses = || train.iter().map(|p| p.1).chain(floor);
     let (least, most) = (losses().fold(f64::MAX, f64::min), losses().fold(0.0, f64::max));
@@ -42,8 +43,7 @@ mod tests {
         let row = |step, loss| Row {
             step,
             train_loss: Some(loss),
-            val_loss: None,
-            val_sample_loss: None,
+            validation: Vec::new(),
             lr: 0.0,
             grad_norm: None,
             tokens_per_second: 0.0,

@@ -1,5 +1,6 @@
 //! `report.html`: a run on one page that needs nothing else.
 
+use crate::evaluation::Metric;
 use crate::metrics::{Entry, Row};
 use crate::plot::{self, Chart, Series, thousands};
 use hearken_show::heat_map::{Column, HeatMap};
@@ -26,6 +27,8 @@ pub struct Report<'a> {
     pub config: &'a str,
     /// Parameters, memory, and whatever else the caller knows.
     pub tables: &'a [Table],
+    /// Written on the axis of the loss.
+    pub loss_label: &'a str,
     /// The loss that no model can beat.
     pub floor: Option<f64>,
     /// Said beneath the loss if training ends above validation.
@@ -64,6 +67,7 @@ impl Report<'_> {
     fn loss(&self) -> Value {
         let mut loss = plot::loss_chart(self.rows, self.floor);
         loss.size = (1080.0, 440.0);
+        self.loss_label.clone_into(&mut loss.y_label);
         markup(loss.svg())
     }
 
@@ -89,7 +93,34 @@ impl Report<'_> {
             small("Speed", "tokens per second", |row| Some(row.tokens_per_second)),
             small("Time", "seconds since the start", |row| Some(row.elapsed_seconds)),
         ];
-        charts.iter().map(|chart| markup(chart.svg())).collect()
+        let further = self.further_metrics().into_iter().map(|name| self.metric_chart(name));
+        charts.into_iter().chain(further).map(|chart| markup(chart.svg())).collect()
+    }
+
+    /// The names of all validation metrics but the loss, in order of first appearance.
+    fn further_metrics(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for score in self.rows.iter().flat_map(|row| &row.validation) {
+            if score.name != Metric::LOSS && !names.contains(&score.name.as_str()) {
+                names.push(&score.name);
+            }
+        }
+        names
+    }
+
+    fn metric_chart(&self, name: &str) -> Chart {
+        let point = |row: &Row| Some((row.step as f64, row.value(name)?));
+        let points: Vec<(f64, f64)> = self.rows.iter().filter_map(point).collect();
+        let last = points.last().map_or(String::new(), |last| format!(" {:.4}", last.1));
+        let series = Series {
+            name: format!("validation{last}"),
+            color: plot::VALIDATION,
+            points,
+            mark: plot::Mark::Dots,
+        };
+        let mut chart = Chart::new(&format!("Validation {name}"), "step", name).with(series);
+        chart.size = (530.0, 300.0);
+        chart
     }
 
     /// Does the training loss, as a mean over the last tenth of the steps, lie above the last
@@ -98,7 +129,11 @@ impl Report<'_> {
         let last = &self.rows[self.rows.len() - self.rows.len().div_ceil(10)..];
         let losses: Vec<f64> = last.iter().filter_map(|row| row.train_loss).collect();
         let mean = losses.iter().sum::<f64>() / losses.len() as f64;
-        self.rows.iter().rev().find_map(|row| row.val_loss).is_some_and(|loss| mean > loss)
+        self.rows
+            .iter()
+            .rev()
+            .find_map(|row| row.value(Metric::LOSS))
+            .is_some_and(|loss| mean > loss)
     }
 
     fn maps(&self) -> Vec<Value> {
@@ -165,6 +200,8 @@ impl Report<'_> {
 mod tests {
     use super::*;
     use crate::diagnose::Kind;
+    use crate::evaluation::Better;
+    use crate::metrics::Score;
 
     fn page(text: &str) -> String {
         let entries = [
@@ -197,6 +234,7 @@ mod tests {
             samples: &samples,
             config: text,
             tables: &[table],
+            loss_label: "loss",
             floor: Some(1.0),
             why_training_is_above: None,
         }
@@ -214,11 +252,13 @@ mod tests {
     #[test]
     fn a_training_loss_above_the_validation_loss_is_explained() {
         let page = |train_loss: f64, val_loss: Option<f64>| {
-            let row = |step, val_loss| Row {
+            let row = |step, val_loss: Option<f64>| Row {
                 step,
                 train_loss: Some(train_loss),
-                val_loss,
-                val_sample_loss: None,
+                validation: val_loss
+                    .and_then(|loss| Score::of(&Metric::loss(loss)))
+                    .into_iter()
+                    .collect(),
                 lr: 0.0,
                 grad_norm: None,
                 tokens_per_second: 0.0,
@@ -232,6 +272,7 @@ mod tests {
                 samples: &[],
                 config: "",
                 tables: &[],
+                loss_label: "loss",
                 floor: None,
                 why_training_is_above: Some("rows are <cut>"),
             }
@@ -240,6 +281,38 @@ mod tests {
         let note = "<p class=\"note\">rows are &lt;cut&gt;</p>";
         assert!(page(0.2, Some(0.1)).contains(note));
         assert!(!page(0.1, Some(0.2)).contains(note) && !page(0.2, None).contains(note));
+    }
+
+    #[test]
+    fn every_further_metric_has_a_curve() {
+        let metrics = [Metric::loss(2.0), Metric::new("accuracy", Better::Higher, 0.25)];
+        let row = Row {
+            step: 5,
+            train_loss: Some(1.0),
+            validation: metrics.iter().filter_map(Score::of).collect(),
+            lr: 0.0,
+            grad_norm: None,
+            tokens_per_second: 0.0,
+            elapsed_seconds: 0.0,
+        };
+        let html = Report {
+            title: "run",
+            facts: &[],
+            rows: &[row],
+            entries: &[],
+            samples: &[],
+            config: "",
+            tables: &[],
+            loss_label: "loss, nats per token",
+            floor: None,
+            why_training_is_above: None,
+        }
+        .html();
+        assert!(
+            html.contains("Validation accuracy") && html.contains("validation 0.2500"),
+            "{html}"
+        );
+        assert!(!html.contains("Validation loss") && html.contains("loss, nats per token"));
     }
 
     #[test]

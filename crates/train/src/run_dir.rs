@@ -11,8 +11,9 @@
 //! lock                held while a process trains here
 //! ```
 
-use crate::error::Error;
+use crate::error;
 use crate::files;
+use hearken_base::{Error, Kind, Result};
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -44,12 +45,16 @@ pub struct RunDirectory {
 impl RunDirectory {
     /// Makes a new run directory at `path`, which must not hold a run yet, nor files of others under
     /// the names that a run gives, `prepared` among them.
-    pub fn create(path: &Path, prepared: &[&str]) -> Result<Self, Error> {
+    pub fn create(path: &Path, prepared: &[&str]) -> Result<Self> {
         if Self::holds_run(path) && path.join("lock").exists() {
             // One that is at work is in use, and cannot be continued meanwhile.
             return Err(match Self::lock(path, true) {
-                Err(error @ Error::InUse { .. }) => error,
-                _ => Error::Exists { path: path.to_owned() },
+                Err(error) if error.kind() == Kind::InUse => error,
+                _ => Error::of(
+                    Kind::Exists,
+                    format!("{} already holds a run", path.display()),
+                    "continue it with --resume, or choose another --out",
+                ),
             });
         }
         // Where a lock is, a run has begun to prepare: the files are its own.
@@ -57,19 +62,24 @@ impl RunDirectory {
         if !path.join("lock").exists()
             && let Some(name) = names.find(|name| path.join(name).exists())
         {
-            return Err(Error::WouldOverwrite { path: path.join(name) });
+            let file = path.join(name);
+            return Err(Error::of(
+                Kind::Exists,
+                format!("{} is there already, and a run would overwrite it", file.display()),
+                "choose another --out, a directory of its own",
+            ));
         }
         let made = !path.exists();
-        fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
+        fs::create_dir_all(path.join("checkpoints")).map_err(error::io("create", path))?;
         Ok(Self { made, ..Self::lock(path, false)? })
     }
 
     /// Opens a run directory to continue it.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(path: &Path) -> Result<Self> {
         if !Self::holds_run(path) {
-            return Err(Error::NothingToResume { path: path.to_owned() });
+            return Err(nothing_to_resume(path));
         }
-        fs::create_dir_all(path.join("checkpoints")).map_err(Error::io("create", path))?;
+        fs::create_dir_all(path.join("checkpoints")).map_err(error::io("create", path))?;
         Self::lock(path, true)
     }
 
@@ -92,14 +102,14 @@ impl RunDirectory {
     }
 
     /// The configuration that the run at `path` was started with.
-    pub fn read_config(path: &Path) -> Result<String, Error> {
+    pub fn read_config(path: &Path) -> Result<String> {
         if !Self::holds_run(path) {
-            return Err(Error::NothingToResume { path: path.to_owned() });
+            return Err(nothing_to_resume(path));
         }
         files::read_text(&path.join("config.toml"), MOST_CONFIG)
     }
 
-    fn lock(path: &Path, resumed: bool) -> Result<Self, Error> {
+    fn lock(path: &Path, resumed: bool) -> Result<Self> {
         let name = path.join("lock");
         let mut lock = File::options()
             .read(true)
@@ -107,22 +117,26 @@ impl RunDirectory {
             .create(true)
             .truncate(false)
             .open(&name)
-            .map_err(Error::io("open", &name))?;
+            .map_err(error::io("open", &name))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut owner = String::new();
                 let _ = lock.take(100).read_to_string(&mut owner);
                 let owner = if owner.is_empty() { "process unknown" } else { owner.trim() };
-                return Err(Error::InUse { path: path.to_owned(), owner: owner.to_owned() });
+                return Err(Error::of(
+                    Kind::InUse,
+                    format!("{} is in use by another run ({owner})", path.display()),
+                    "wait for it, stop it, or choose another --out",
+                ));
             }
-            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &name)(error)),
+            Err(TryLockError::Error(error)) => return Err(error::io("lock", &name)(error)),
         }
         // For people and for the message above; the lock itself is the system's.
         lock.set_len(0)
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "process {}", std::process::id()))
-            .map_err(Error::io("write", &name))?;
+            .map_err(error::io("write", &name))?;
         Ok(Self { path: path.to_owned(), resumed, made: false, _lock: lock })
     }
 
@@ -147,14 +161,19 @@ impl RunDirectory {
     }
 
     /// Replaces one of its files by one that can be made again.
-    pub fn replace(&self, name: &str, content: &str) -> Result<(), Error> {
+    pub fn replace(&self, name: &str, content: &str) -> Result<()> {
         files::replace(&self.file(name), content.as_bytes())
     }
 
     /// Replaces one of its files and forces it to disk.
-    pub fn write(&self, name: &str, content: &str) -> Result<(), Error> {
+    pub fn write(&self, name: &str, content: &str) -> Result<()> {
         files::write_atomically(&self.file(name), content.as_bytes())
     }
+}
+
+fn nothing_to_resume(path: &Path) -> Error {
+    let message = format!("{} holds no run to resume", path.display());
+    Error::new(message, "leave --resume away to start one")
 }
 
 /// `samples.txt`: what the model wrote, each under a line that says when.
@@ -165,11 +184,11 @@ pub struct Samples {
 
 impl Samples {
     /// Reads what is there and keeps what was written up to `step`.
-    pub fn open(path: &Path, step: u64) -> Result<Self, Error> {
+    pub fn open(path: &Path, step: u64) -> Result<Self> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(Error::io("read", path)(error)),
+            Err(error) => return Err(error::io("read", path)(error)),
         };
         let mut samples: Vec<(u64, String)> = Vec::new();
         for line in text.lines() {
@@ -192,15 +211,15 @@ impl Samples {
     }
 
     /// Adds a sample.
-    pub fn push(&mut self, step: u64, sample: &str) -> Result<(), Error> {
+    pub fn push(&mut self, step: u64, sample: &str) -> Result<()> {
         self.samples.push((step, sample.trim_end_matches('\n').to_owned()));
         self.write()
     }
 
     /// Forces all samples to disk.
-    pub fn sync(&self) -> Result<(), Error> {
+    pub fn sync(&self) -> Result<()> {
         let file = File::open(&self.path).and_then(|file| file.sync_all());
-        file.map_err(Error::io("write", &self.path))
+        file.map_err(error::io("write", &self.path))
     }
 
     /// All samples so far, with their steps.
@@ -208,7 +227,7 @@ impl Samples {
         &self.samples
     }
 
-    fn write(&self) -> Result<(), Error> {
+    fn write(&self) -> Result<()> {
         let mut text = String::new();
         for (step, sample) in &self.samples {
             text.push_str(&heading(*step));
@@ -261,11 +280,13 @@ mod tests {
     #[test]
     fn runs_are_not_overwritten_and_not_made_up() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(RunDirectory::open(dir.path()), Err(Error::NothingToResume { .. })));
+        let error = RunDirectory::open(dir.path()).err().unwrap();
+        assert!(error.message().ends_with("holds no run to resume"), "{error}");
         let run = RunDirectory::create(dir.path(), &[]).unwrap();
         run.write("config.toml", "").unwrap();
         drop(run);
-        assert!(matches!(RunDirectory::create(dir.path(), &[]), Err(Error::Exists { .. })));
+        let error = RunDirectory::create(dir.path(), &[]).err().unwrap();
+        assert_eq!(error.kind(), Kind::Exists, "{error}");
     }
 
     #[test]
@@ -277,7 +298,7 @@ mod tests {
             let Err(error) = RunDirectory::create(dir.path(), &["tokenizer.json"]) else {
                 panic!("{name} would be overwritten")
             };
-            assert!(error.to_string().contains(name), "{error}");
+            assert!(error.kind() == Kind::Exists && error.message().contains(name), "{error}");
             fs::remove_file(dir.path().join(name)).unwrap();
             // What a run has prepared that was killed is its own.
             drop(RunDirectory::create(dir.path(), &["tokenizer.json"]).unwrap());

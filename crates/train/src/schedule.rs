@@ -16,36 +16,32 @@
 //! `inverse-sqrt` with `lr = (C·w)^−½`, which is what it is at its peak; here the peak is at
 //! `t = w + 1`, the first step after the warm-up.
 
-use crate::error::Error;
-use serde::{Deserialize, Serialize};
+use hearken_base::settings::{self, Setting, Value};
+use hearken_base::{Error, Result, names};
+use serde::Serialize;
 use std::f64::consts::PI;
 
 /// Which schedule. See the [module](self) for the formulas.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ScheduleConfig {
     /// The same all along, after the warm-up.
     Constant {
         /// Steps of warm-up.
-        #[serde(default)]
         warmup: u64,
     },
     /// Straight down to the floor.
     Linear {
         /// Steps of warm-up.
-        #[serde(default)]
         warmup: u64,
         /// Where it ends, as a share of `lr`.
-        #[serde(default)]
         floor: f64,
     },
     /// Half a cosine down to the floor.
     Cosine {
         /// Steps of warm-up.
-        #[serde(default)]
         warmup: u64,
         /// Where it ends, as a share of `lr`.
-        #[serde(default)]
         floor: f64,
     },
     /// Falls with the root of the step, without an end.
@@ -56,18 +52,36 @@ pub enum ScheduleConfig {
     /// Warm-up, stable, decay.
     Wsd {
         /// Steps of warm-up.
-        #[serde(default)]
         warmup: u64,
         /// The share of all steps in which it falls.
-        #[serde(default = "a_fifth")]
         decay: f64,
         /// Where it ends, as a share of `lr`.
-        #[serde(default)]
         floor: f64,
         /// How it falls.
-        #[serde(default)]
         shape: DecayShape,
     },
+}
+
+impl Setting for ScheduleConfig {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        let kinds = ["cosine", "linear", "constant", "inverse-sqrt", "wsd"];
+        value.choice(&kinds, |kind, t| {
+            let warmup = t.or("warmup", 100)?;
+            let floor = || t.or("floor", 0.1);
+            Ok(match kind {
+                "constant" => Self::Constant { warmup },
+                "linear" => Self::Linear { warmup, floor: floor()? },
+                "inverse-sqrt" => Self::InverseSqrt { warmup },
+                "wsd" => Self::Wsd {
+                    warmup,
+                    decay: t.or("decay", 0.2)?,
+                    floor: floor()?,
+                    shape: t.or("shape", DecayShape::default())?,
+                },
+                _ => Self::Cosine { warmup, floor: floor()? },
+            })
+        })
+    }
 }
 
 /// The longest warm-up that a run of `steps` steps gets unless it is told: a tenth.
@@ -75,12 +89,8 @@ pub fn usual_warmup(steps: u64) -> u64 {
     steps / 10
 }
 
-fn a_fifth() -> f64 {
-    0.2
-}
-
 /// How the last part of [`ScheduleConfig::Wsd`] falls from 1 to 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecayShape {
     /// 1 − v
@@ -90,10 +100,12 @@ pub enum DecayShape {
     Root,
 }
 
+names!(DecayShape { "linear" => Linear, "root" => Root });
+
 impl Default for ScheduleConfig {
     /// Cosine down to a tenth, after 100 steps of warm-up.
     fn default() -> Self {
-        Self::Cosine { warmup: 100, floor: 0.1 }
+        settings::default()
     }
 }
 
@@ -153,9 +165,9 @@ impl ScheduleConfig {
     }
 
     /// What the types alone do not rule out.
-    pub fn validate(&self, steps: u64) -> Result<(), Error> {
+    pub fn validate(&self, steps: u64) -> Result<()> {
         if self.warmup() > steps {
-            return Err(Error::config(
+            return Err(Error::new(
                 format!(
                     "train.schedule.warmup is {}, more than train.steps, {steps}",
                     self.warmup()
@@ -170,7 +182,7 @@ impl ScheduleConfig {
         };
         for (name, share) in [("floor", floor), ("decay", decay)] {
             if !(0.0..=1.0).contains(&share) {
-                return Err(Error::config(
+                return Err(Error::new(
                     format!("train.schedule.{name} is {share}, expected a share from 0 to 1"),
                     format!("{name} is a share, not an absolute value: 0.1 is a tenth"),
                 ));
@@ -183,6 +195,7 @@ impl ScheduleConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hearken_base::settings::Settings;
 
     /// A few roundings of f64.
     const TOLERANCE: f64 = 1e-12;
@@ -256,6 +269,27 @@ mod tests {
         assert_eq!(cosine.with_warmup_at_most(usual_warmup(2000)), cosine);
         let none = ScheduleConfig::Constant { warmup: 0 };
         assert_eq!(none.with_warmup_at_most(usual_warmup(1)), none);
+    }
+
+    #[test]
+    fn every_kind_reads_its_defaults_and_comes_back() {
+        use ScheduleConfig::{Constant, Cosine, InverseSqrt, Linear, Wsd};
+        let read = |text: &str| Settings::parse(text, "s.toml").unwrap().read::<ScheduleConfig>();
+        let (warmup, floor) = (100, 0.1);
+        for (kind, want) in [
+            ("constant", Constant { warmup }),
+            ("linear", Linear { warmup, floor }),
+            ("cosine", Cosine { warmup, floor }),
+            ("inverse-sqrt", InverseSqrt { warmup }),
+            ("wsd", Wsd { warmup, floor, decay: 0.2, shape: DecayShape::Root }),
+        ] {
+            assert_eq!(read(&format!("kind = \"{kind}\"")).unwrap(), want);
+            assert_eq!(read(&toml::to_string(&want).unwrap()).unwrap(), want);
+        }
+        assert_eq!(read("warmup = 3").unwrap(), Cosine { warmup: 3, floor });
+        let other = Wsd { warmup, floor, decay: 0.5, shape: DecayShape::Linear };
+        assert_eq!(read(&toml::to_string(&other).unwrap()).unwrap(), other);
+        assert!(read("kind = \"constant\"\nfloor = 0.1").is_err());
     }
 
     #[test]

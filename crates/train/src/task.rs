@@ -5,9 +5,9 @@
 //! random (which windows of text, which dropout) from it, and from nothing else: that is what
 //! makes a resumed run equal to an uninterrupted one.
 
-use crate::error::Error;
-use crate::optimizer::Role;
-use hearken_tensor::{Param, Var};
+use crate::evaluation::{Evaluation, Extent};
+use hearken_base::Result;
+use hearken_tensor::{Param, Tensor, Var};
 use std::path::Path;
 
 /// Which micro-batch of which step.
@@ -30,36 +30,24 @@ impl Moment {
     }
 }
 
-/// The loss of one micro-batch.
+/// The loss of one micro-batch, as a sum.
 pub struct MicroLoss {
-    /// A scalar, weighted so that the sum over the step's micro-batches is the mean over its
-    /// whole batch: for micro-batches of one size, the mean divided by their number.
-    pub loss: Var,
-    /// Tokens (or examples) that it is the loss of.
+    /// A scalar: the sum of the losses of all targets that count.
+    pub sum: Var,
+    /// How many targets count, or their weight. The step divides by the total over its batch, so that
+    /// micro-batches may count different numbers of targets. With 0 the sum is ignored.
+    pub weight: f64,
+    /// Tokens (or examples) that were computed, for the speed.
     pub tokens: usize,
+    /// What the task keeps for later steps; handed to [`Task::carry`].
+    pub carried: Vec<Tensor>,
 }
 
-/// How much of the validation set to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// About so many tokens, spread over the set, the same in every evaluation of a run: the sample.
-    /// 0 for all.
-    pub sample: u64,
-    /// All others too.
-    pub whole: bool,
-}
-
-/// The loss on the validation set.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Evaluation {
-    /// Mean over all tokens that were looked at, in nats.
-    pub loss: f64,
-    /// How many tokens.
-    pub tokens: usize,
-    /// Mean over the sample, which can be compared with that of other evaluations of the run.
-    pub sample_loss: f64,
-    /// Was everything looked at?
-    pub whole: bool,
+impl MicroLoss {
+    /// A loss that keeps nothing for later steps.
+    pub fn new(sum: Var, weight: f64, tokens: usize) -> Self {
+        Self { sum, weight, tokens, carried: Vec::new() }
+    }
 }
 
 /// How one layer attends.
@@ -82,47 +70,66 @@ pub struct Observation {
 
 /// Something that can be trained.
 pub trait Task: Sync {
-    /// All that is learned, under fixed names in a fixed order; each parameter once.
+    /// All parameters of the model, under fixed names in a fixed order; each parameter once. Which of
+    /// them are [trainable](Param::is_trainable) must not change during a run.
     fn parameters(&self) -> Vec<Param>;
-
-    /// What a parameter is for, which decides on weight decay and on who Muon is for. The default
-    /// guesses from name and shape.
-    fn role(&self, parameter: &Param) -> Role {
-        Role::of(parameter.name(), parameter.shape().dims())
-    }
 
     /// The loss of a micro-batch, with its graph. All randomness comes from `at`. Called with the
     /// run's 16-bit storage set, if it has one; for several micro-batches at the same time, if the
-    /// run has them side by side.
-    fn loss(&self, at: Moment) -> Result<MicroLoss, Error>;
+    /// run computes them in parallel.
+    fn loss(&self, at: Moment) -> Result<MicroLoss>;
 
-    /// The loss on the validation set; `None` if there is none. Called without a graph. `progress`
+    /// Takes [`MicroLoss::carried`] of a micro-batch back. Called after the backward pass of a step,
+    /// for its micro-batches in order; not if the loss of the step was not finite.
+    fn carry(&mut self, at: Moment, carried: Vec<Tensor>) {
+        let _ = (at, carried);
+    }
+
+    /// What later steps depend on beside the weights and the step, under names of their own; it is
+    /// saved in checkpoints.
+    fn state(&self) -> Vec<(String, Tensor)> {
+        Vec::new()
+    }
+
+    /// Takes back what [`Task::state`] gave, sorted by name. Called after [`Task::load_model`], also
+    /// if the checkpoint has no such state.
+    fn restore_state(&mut self, state: Vec<(String, Tensor)>) -> Result<()> {
+        let _ = state;
+        Ok(())
+    }
+
+    /// The unit of the loss, for the curves; empty if it has none.
+    fn loss_unit(&self) -> &'static str {
+        ""
+    }
+
+    /// The metrics on the validation set; `None` if there is none. Called without a graph. `progress`
     /// may be told the share that is done.
     fn evaluate(
         &mut self,
         extent: Extent,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Option<Evaluation>, Error>;
+    ) -> Result<Option<Evaluation>>;
 
     /// Something the model makes now, for people to look at. Must be a function of the weights
     /// and `step` alone.
-    fn sample(&mut self, step: u64) -> Result<Option<String>, Error> {
+    fn sample(&mut self, step: u64) -> Result<Option<String>> {
         let _ = step;
         Ok(None)
     }
 
     /// What is inside the model now. Called without a graph.
-    fn observe(&mut self, step: u64) -> Result<Observation, Error> {
+    fn observe(&mut self, step: u64) -> Result<Observation> {
         let _ = step;
         Ok(Observation::default())
     }
 
     /// Writes the model's files into the directory `dir`, which exists and is empty. The weights
     /// must keep all their bits.
-    fn save_model(&self, dir: &Path) -> Result<(), Error>;
+    fn save_model(&self, dir: &Path) -> Result<()>;
 
     /// Reads the weights back that [`Task::save_model`] wrote.
-    fn load_model(&mut self, dir: &Path) -> Result<(), Error>;
+    fn load_model(&mut self, dir: &Path) -> Result<()>;
 
     /// Floating-point operations of a training step per token, forward and backward; 0 if
     /// unknown.

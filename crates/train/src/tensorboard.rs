@@ -11,7 +11,8 @@
 //! Value   { string tag = 1; float simple_value = 2; }
 //! ```
 
-use crate::error::Error;
+use crate::error;
+use hearken_base::Result;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -25,17 +26,17 @@ pub struct EventFile {
 impl EventFile {
     /// Starts a new file in `directory`, whose name tells when, and removes those that earlier
     /// parts of the same run have left.
-    pub fn create(directory: &Path, wall_time: f64) -> Result<Self, Error> {
+    pub fn create(directory: &Path, wall_time: f64) -> Result<Self> {
         const SUFFIX: &str = ".hearken";
-        for entry in std::fs::read_dir(directory).map_err(Error::io("read", directory))?.flatten() {
+        for entry in std::fs::read_dir(directory).map_err(error::io("read", directory))?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("events.out.tfevents.") && name.ends_with(SUFFIX) {
-                std::fs::remove_file(entry.path()).map_err(Error::io("remove", &entry.path()))?;
+                std::fs::remove_file(entry.path()).map_err(error::io("remove", &entry.path()))?;
             }
         }
         let name = format!("events.out.tfevents.{:010}{SUFFIX}", wall_time as u64);
         let path = directory.join(name);
-        let file = File::create(&path).map_err(Error::io("create", &path))?;
+        let file = File::create(&path).map_err(error::io("create", &path))?;
         let mut events = Self { path, file: BufWriter::new(file) };
         let mut event = Vec::new();
         put_double(&mut event, 1, wall_time);
@@ -45,12 +46,7 @@ impl EventFile {
     }
 
     /// Writes numbers of one step.
-    pub fn scalars(
-        &mut self,
-        wall_time: f64,
-        step: u64,
-        scalars: &[(&str, f64)],
-    ) -> Result<(), Error> {
+    pub fn scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> Result<()> {
         if scalars.is_empty() {
             return Ok(());
         }
@@ -70,18 +66,18 @@ impl EventFile {
     }
 
     /// Hands everything to the system, so that a running TensorBoard sees it.
-    pub fn flush(&mut self) -> Result<(), Error> {
-        self.file.flush().map_err(Error::io("write", &self.path))
+    pub fn flush(&mut self) -> Result<()> {
+        self.file.flush().map_err(error::io("write", &self.path))
     }
 
-    fn record(&mut self, data: &[u8]) -> Result<(), Error> {
+    fn record(&mut self, data: &[u8]) -> Result<()> {
         let length = (data.len() as u64).to_le_bytes();
         let mut record = Vec::with_capacity(data.len() + 16);
         record.extend_from_slice(&length);
         record.extend_from_slice(&masked(crc32c(&length)).to_le_bytes());
         record.extend_from_slice(data);
         record.extend_from_slice(&masked(crc32c(data)).to_le_bytes());
-        self.file.write_all(&record).map_err(Error::io("write", &self.path))
+        self.file.write_all(&record).map_err(error::io("write", &self.path))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Every optimiser against PyTorch over several steps, with weight decay for hidden matrices only.
 //! `fixtures/optimizers.py` makes the numbers.
 
-use hearken_tensor::{Param, Tensor};
-use hearken_train::{DecayRule, Optimizer, OptimizerConfig, Role};
+use hearken_base::settings::Settings;
+use hearken_tensor::{Param, Role, Tensor};
+use hearken_train::{DecayRule, Optimizer, OptimizerConfig};
 use serde_json::Value;
 
 /// Eight steps of a few roundings each, of numbers up to 1.3: 6e-8 · 1.3 · about 10. Muon: the
@@ -14,11 +15,11 @@ fn tolerance(optimizer: &OptimizerConfig) -> f64 {
     }
 }
 
-const SHAPES: [(&str, &[usize]); 4] = [
-    ("layers.0.weight", &[5, 3]),
-    ("layers.1.weight", &[3, 7]),
-    ("layers.0.bias", &[5]),
-    ("embedding", &[4, 3]),
+const SHAPES: [(&str, Role, &[usize]); 4] = [
+    ("layers.0.weight", Role::Hidden, &[5, 3]),
+    ("layers.1.weight", Role::Residual, &[3, 7]),
+    ("layers.0.bias", Role::Vector, &[5]),
+    ("embedding", Role::Table, &[4, 3]),
 ];
 
 fn numbers(shape: &[usize], scale: f64, phase: f64) -> Tensor {
@@ -36,13 +37,15 @@ fn every_optimiser_matches_pytorch() {
     let cases = fixture["cases"].as_array().unwrap();
     assert_eq!(cases.len(), 10);
     for case in cases {
-        let config: OptimizerConfig = serde_json::from_value(case["optimizer"].clone()).unwrap();
+        let config: OptimizerConfig =
+            Settings::from_json(&case["optimizer"], "case").unwrap().read().unwrap();
         let parameters: Vec<Param> = (0..)
             .zip(SHAPES)
-            .map(|(k, (name, shape))| Param::new(name, numbers(shape, 1.0, f64::from(k))))
+            .map(|(k, (name, role, shape))| {
+                Param::new(name, role, numbers(shape, 1.0, f64::from(k)))
+            })
             .collect();
-        let roles = parameters.iter().map(|p| (p.clone(), Role::of(p.name(), p.shape().dims())));
-        let mut optimizer = Optimizer::new(config, DecayRule::Hidden, roles);
+        let mut optimizer = Optimizer::new(config, DecayRule::Hidden, parameters.iter().cloned());
         for (t, after) in case["after"].as_array().unwrap().iter().enumerate() {
             // Twice the gradient, halved as it is read: how clipping and loss scaling enter.
             for (k, p) in parameters.iter().enumerate() {
@@ -72,10 +75,9 @@ fn every_optimiser_matches_pytorch() {
 
 #[test]
 fn a_parameter_without_a_gradient_stays() {
-    let p = Param::new("p", numbers(&[3], 1.0, 0.0));
+    let p = Param::new("p", Role::Vector, numbers(&[3], 1.0, 0.0));
     let before = p.value();
-    let mut optimizer =
-        Optimizer::new(OptimizerConfig::default(), DecayRule::All, [(p.clone(), Role::Vector)]);
+    let mut optimizer = Optimizer::new(OptimizerConfig::default(), DecayRule::All, [p.clone()]);
     optimizer.step(0.1, 1.0);
     assert_eq!(p.value().data(), before.data());
     assert_eq!(optimizer.counters().steps, 1);
@@ -83,11 +85,11 @@ fn a_parameter_without_a_gradient_stays() {
 
 #[test]
 fn a_stack_of_matrices_is_orthogonalised_one_by_one() {
-    let muon: OptimizerConfig = serde_json::from_str(r#"{"kind": "muon"}"#).unwrap();
+    let muon: OptimizerConfig = Settings::parse("kind = \"muon\"", "o").unwrap().read().unwrap();
     let step = |name: &str, value: Tensor, gradient: Tensor| {
-        let p = Param::new(name, value);
+        let p = Param::new(name, Role::Hidden, value);
         p.set_gradient(Some(gradient));
-        let mut optimizer = Optimizer::new(muon, DecayRule::Hidden, [(p.clone(), Role::Hidden)]);
+        let mut optimizer = Optimizer::new(muon, DecayRule::Hidden, [p.clone()]);
         optimizer.step(0.01, 1.0);
         p.value().data().to_vec()
     };
@@ -99,4 +101,19 @@ fn a_stack_of_matrices_is_orthogonalised_one_by_one() {
         Tensor::new([4, 3], &gradient.data()[12..]),
     );
     assert_eq!(both[12..], second);
+}
+
+#[test]
+fn a_frozen_parameter_gets_no_state_and_no_update() {
+    let [p, q] = ["p", "q"].map(|name| Param::new(name, Role::Hidden, numbers(&[2, 2], 1.0, 0.0)));
+    p.set_trainable(false);
+    let both = [p.clone(), q.clone()];
+    let mut optimizer = Optimizer::new(OptimizerConfig::default(), DecayRule::All, both.clone());
+    let names: Vec<String> = optimizer.tensors().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["first.q", "second.q"]);
+    both.iter().for_each(|p| p.set_gradient(Some(numbers(&[2, 2], 1.0, 1.0))));
+    let before = p.value();
+    optimizer.step(0.1, 1.0);
+    assert_eq!(p.value().data(), before.data());
+    assert_ne!(q.value().data(), before.data());
 }

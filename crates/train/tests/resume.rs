@@ -5,9 +5,10 @@ mod common;
 use common::{Network, bits, config, setup, untimed};
 use hearken_kernels::threads::with_threads;
 use hearken_train::ema::EmaConfig;
+use hearken_train::files::{TensorFile, checksum};
 use hearken_train::interrupt::Stop;
 use hearken_train::optimizer::{Beta2Warmup, MuonAdjust};
-use hearken_train::{Error, OptimizerConfig, Outcome, Precision, TrainConfig, train};
+use hearken_train::{Kind, OptimizerConfig, Outcome, Precision, TrainConfig, train};
 use std::fs;
 use std::path::Path;
 
@@ -201,8 +202,13 @@ fn a_full_disk_leaves_the_checkpoint_before() {
     full.full_from = Some(20);
     let error = train(&mut full, &config, setup(&path)).unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, Error::Save { .. }), "{text}");
-    assert!(text.contains("is whole") && text.contains("hint: free some space"), "{text}");
+    assert_eq!(error.kind(), Kind::Io(std::io::ErrorKind::StorageFull), "{text}");
+    assert!(error.message().starts_with("cannot save "), "{text}");
+    assert!(
+        text.contains("is whole")
+            && text.contains("hint: free some space, then continue with --resume"),
+        "{text}"
+    );
     assert_eq!(finish(&config, &path), want, "after making room");
 }
 
@@ -231,4 +237,109 @@ fn more_steps_can_be_asked_for() {
     // Asked again, there is nothing left to do.
     finish(&more, dir.path());
     assert_eq!(untimed(&dir.path().join("metrics.jsonl")).len(), 50);
+}
+
+/// Changes the state of the newest checkpoint, and its checksum with it.
+fn edit_state(path: &Path, edit: impl FnOnce(&mut serde_json::Value)) {
+    let checkpoint = path.join("checkpoints/last");
+    let (file, sums) = (checkpoint.join("trainer_state.json"), checkpoint.join("SHA256SUMS"));
+    let before = checksum(&file).unwrap();
+    let mut state = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    edit(&mut state);
+    fs::write(&file, state.to_string()).unwrap();
+    let text = fs::read_to_string(&sums).unwrap();
+    fs::write(&sums, text.replace(&before, &checksum(&file).unwrap())).unwrap();
+}
+
+#[test]
+fn a_run_of_format_1_is_continued() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TrainConfig { evaluate_tokens: 1, ..config() };
+    let whole = dir.path().join("whole");
+    let want = finish(&config, &whole);
+    let path = dir.path().join("old");
+    interrupt_in(&config, &path, 23);
+    edit_state(&path, |state| {
+        state["format"] = 1.into();
+        let best = &mut state["evaluations"]["best"];
+        let loss = best["metrics"][0].clone();
+        assert_eq!(loss["name"], "loss");
+        *best = serde_json::json!({
+            "step": best["step"],
+            "val_loss": loss["value"],
+            "sample_loss": loss["sample"],
+            "whole": best["whole"],
+        });
+    });
+    // Its lines knew the loss alone.
+    let metrics = path.join("metrics.jsonl");
+    let lines = fs::read_to_string(&metrics).unwrap();
+    let line = |line: &str| {
+        let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row.as_object_mut().unwrap().retain(|key, _| !key.contains("score"));
+        row.to_string() + "\n"
+    };
+    fs::write(&metrics, lines.lines().map(line).collect::<String>()).unwrap();
+    assert_eq!(finish(&config, &path), want);
+    let best = |path: &Path| fs::read_link(path.join("checkpoints/best")).unwrap();
+    assert_eq!(best(&path), best(&whole));
+    let losses = |path: &Path| {
+        let rows = untimed(&path.join("metrics.jsonl"));
+        rows.iter()
+            .map(|row| (row["val_loss"].clone(), row["train_loss"].clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(losses(&path), losses(&whole));
+}
+
+#[test]
+fn a_state_of_a_later_format_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    interrupt_in(&config(), dir.path(), 12);
+    edit_state(dir.path(), |state| {
+        state["format"] = 3.into();
+        state["evaluations"] = "unknown".into();
+    });
+    let error = train(&mut network(), &config(), setup(dir.path())).unwrap_err();
+    assert!(
+        error.message().contains("trainer_state.json has format 3, expected 1 to 2"),
+        "{error}"
+    );
+    assert!(error.hint().unwrap().starts_with("resume with the version of hearken"), "{error}");
+    assert!(dir.path().join("checkpoints/step-000012").exists());
+}
+
+/// Parameters that do not learn stay as they are, and belong to the model's files.
+#[test]
+fn frozen_parameters_stay_and_resume() {
+    let frozen = || {
+        let network = network();
+        network.parameters[0].set_trainable(false);
+        network
+    };
+    let config = TrainConfig { ema: Some(EmaConfig { decay: 0.9 }), ..config() };
+    let run = |path: &Path, config: &TrainConfig| {
+        let mut network = frozen();
+        train(&mut network, config, setup(path)).unwrap();
+        network
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let whole = run(&dir.path().join("whole"), &config);
+    assert_eq!(whole.parameters[0].value().data(), network().parameters[0].value().data());
+    assert_ne!(whole.parameters[2].value().data(), network().parameters[2].value().data());
+    let path = dir.path().join("parts");
+    let stop = Stop::default();
+    let mut part = frozen();
+    part.stop_in = Some((17, stop.clone()));
+    let mut setup = setup(&path);
+    setup.stop = stop;
+    assert_eq!(train(&mut part, &config, setup).unwrap().outcome, Outcome::Interrupted);
+    assert_eq!(bits(&run(&path, &config)), bits(&whole));
+    let file = TensorFile::read(&path.join("checkpoints/last/optimizer.safetensors")).unwrap();
+    let named = |name: &str| file.tensors().unwrap().with_prefix(name).unwrap().len();
+    assert_eq!((named("first.layers.0.bias"), named("weight.layers.0.bias")), (1, 1));
+    assert_eq!((named("first.layers.0.weight"), named("weight.layers.0.weight")), (0, 0));
+    let model = path.join("checkpoints/last/model.safetensors");
+    let model = TensorFile::read(&model).unwrap();
+    assert_eq!(model.tensors().unwrap().with_prefix("").unwrap().len(), 3);
 }

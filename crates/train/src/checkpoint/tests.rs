@@ -22,7 +22,7 @@ fn save(checkpoints: &Checkpoints, step: u64) -> PathBuf {
     let tensors = [("first.a".to_owned(), Tensor::full([3], step as f32))];
     let model = |dir: &Path| {
         fs::write(dir.join("config.json"), format!("{{\"step\": {step}}}"))
-            .map_err(Error::io("write", dir))
+            .map_err(error::io("write", dir))
     };
     checkpoints.save(&state(step), &tensors, model).unwrap()
 }
@@ -116,7 +116,7 @@ fn an_error_while_saving_leaves_what_was_there() {
     save(&checkpoints, 1);
     let full = |dir: &Path| {
         fs::write(dir.join("config.json"), "half").unwrap();
-        Err(Error::io("write", dir)(std::io::ErrorKind::StorageFull.into()))
+        Err(error::io("write", dir)(std::io::ErrorKind::StorageFull.into()))
     };
     let text = checkpoints.save(&state(2), &[], full).unwrap_err().to_string();
     assert!(text.contains("cannot save") && text.contains("step-000002"), "{text}");

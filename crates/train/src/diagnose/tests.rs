@@ -41,7 +41,7 @@ fn a_healthy_run_is_silent() {
             assert_eq!(watch.attention(step, &attention(&[0.01, 1.2, 2.5, 0.4])), []);
             // The whole validation set has no noise of batches, but ends a little higher.
             let val_loss = 1.6 + 2.5 * (-(step as f64) / 300.0).exp();
-            assert_eq!(watch.evaluation(step, val_loss), []);
+            assert_eq!(watch.evaluation(step, &Metric::loss(val_loss)), []);
         }
     }
 }
@@ -151,12 +151,31 @@ fn collapsed_attention_is_seen_when_most_heads_are() {
 fn overfitting_is_seen_after_three_rises() {
     let mut watch = after_healthy_steps();
     let seen: Vec<_> = [2.2, 2.1, 2.3, 2.4]
-        .map(|loss| watch.evaluation(101, loss))
+        .map(|loss| watch.evaluation(101, &Metric::loss(loss)))
         .into_iter()
         .flatten()
         .collect();
     assert_eq!(seen, []);
-    assert_one(&watch.evaluation(101, 2.5), Kind::Overfitting, "best 2.1000", "early_stopping");
+    let seen = watch.evaluation(101, &Metric::loss(2.5));
+    assert_one(&seen, Kind::Overfitting, "loss rises (2.5000, best 2.1000)", "early_stopping");
+}
+
+#[test]
+fn a_metric_that_should_rise_and_falls_is_overfitting_too() {
+    let mut watch = after_healthy_steps();
+    let mut seen = Vec::new();
+    for accuracy in [0.5, 0.7, 0.6, 0.6, 0.6] {
+        assert_eq!(seen, []);
+        seen = watch.evaluation(101, &Metric::new("accuracy", Better::Higher, accuracy));
+    }
+    assert_one(&seen, Kind::Overfitting, "accuracy falls (0.6000, best 0.7000)", "early_stopping");
+}
+
+#[test]
+fn a_batch_without_targets_is_said_once() {
+    let mut watch = after_healthy_steps();
+    assert_one(&watch.no_targets(101), Kind::NoTargets, "step 101", "train.batch_size");
+    assert_eq!(watch.no_targets(102), []);
 }
 
 #[test]
@@ -165,8 +184,7 @@ fn a_resumed_watch_warns_like_one_that_never_stopped() {
     let row = |step: u64, loss: f64, norm: f64| Row {
         step,
         train_loss: Some(loss),
-        val_loss: None,
-        val_sample_loss: None,
+        validation: Vec::new(),
         lr: 1e-3,
         grad_norm: Some(norm),
         tokens_per_second: 0.0,
@@ -181,7 +199,7 @@ fn a_resumed_watch_warns_like_one_that_never_stopped() {
         rows.push(row(step, loss, norm));
     }
     let mut resumed = watch();
-    resumed.replay(&rows, &[], &[]);
+    resumed.replay(&rows, &[], &[], Better::Lower);
     for (step, loss) in
         [(151, 5.0), (152, 5.0), (153, 5.0), (200, 2.0), (230, 9.0), (231, 9.0), (232, 9.0)]
     {

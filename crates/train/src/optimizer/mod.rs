@@ -13,18 +13,18 @@
 //! `m̂ = m/(1 − Π β₁)` and `v̂ = v/(1 − Π β₂)` over the steps so far; with a constant β that is
 //! the usual `1 − βᵗ`, and under β₂ warm-up it is still exact.
 //!
-//! One pass over memory per parameter: the factor that undoes the loss scale and clips is applied
-//! as the gradient is read.
+//! One pass over memory per parameter: the factor that undoes the loss scale, divides by the weight of
+//! the batch and clips is applied as the gradient is read.
 
 mod config;
 mod muon;
 
-pub use config::{Beta2Warmup, DecayRule, MuonAdjust, OptimizerConfig, Role};
+pub use config::{Beta2Warmup, DecayRule, MuonAdjust, OptimizerConfig, role_for_optimizer};
 pub use muon::orthogonalize;
 
 use hearken_kernels::optimizer::{self as kernels, Decay};
 use hearken_kernels::threads;
-use hearken_tensor::{Param, Tensor};
+use hearken_tensor::{Param, Role, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// An optimiser with its memory of past gradients.
@@ -48,6 +48,7 @@ pub struct Counters {
 /// A parameter and what is remembered about its gradients.
 struct Slot {
     parameter: Param,
+    /// As the optimiser treats it.
     role: Role,
     decays: bool,
     /// The first moment, or momentum; empty if the kind has none.
@@ -57,14 +58,15 @@ struct Slot {
 }
 
 impl Optimizer {
-    /// Starts with moments of zero.
+    /// Starts with moments of zero. Parameters that are not trainable are left out: they get no
+    /// state, no decay and no update.
     pub fn new(
         config: OptimizerConfig,
         decay: DecayRule,
-        parameters: impl IntoIterator<Item = (Param, Role)>,
+        parameters: impl IntoIterator<Item = Param>,
     ) -> Self {
-        let slot = |(parameter, role): (Param, Role)| {
-            let shape = parameter.shape();
+        let slot = |parameter: Param| {
+            let (shape, role) = (parameter.shape(), role_for_optimizer(&parameter));
             let moment = |n| {
                 let wanted = config.state_per_parameter(role) >= n;
                 if wanted { Tensor::zeros(shape) } else { Tensor::zeros([0]) }
@@ -73,7 +75,8 @@ impl Optimizer {
             let decays = decay.applies(role, shape.rank());
             Slot { parameter, role, decays, first, second }
         };
-        let slots = parameters.into_iter().map(slot).collect();
+        let parameters = parameters.into_iter().filter(Param::is_trainable);
+        let slots = parameters.map(slot).collect();
         let counters = Counters { steps: 0, beta1_product: 1.0, beta2_product: 1.0 };
         Self { config, slots, counters }
     }
@@ -218,33 +221,16 @@ impl Slot {
                 lr_factor,
                 weight_decay,
                 ..
-            } if *role == Role::Hidden => {
-                let mut direction = Tensor::unset(shape);
-                let (memory, out) = (first.data_mut(), direction.data_mut());
-                kernels::muon_momentum(momentum as f32, nesterov, factor, gradient, memory, out);
-                // More than two dimensions are a stack of matrices, such as the experts of a
-                // mixture: each is orthogonalised by itself.
-                let columns = shape.width();
-                let rows = shape.dims()[shape.rank() - 2];
-                for matrix in direction.data_mut().chunks_exact_mut((rows * columns).max(1)) {
-                    orthogonalize(matrix, rows, columns, iterations);
-                }
-                let (rows, columns) = (rows as f64, columns as f64);
-                let size = match adjust {
-                    MuonAdjust::MatchAdamw => 0.2 * rows.max(columns).sqrt(),
-                    MuonAdjust::Shape => (rows / columns).max(1.0).sqrt(),
+            } if role.is_hidden() => {
+                let muon = MuonStep {
+                    lr: lr * lr_factor,
+                    momentum,
+                    nesterov,
+                    iterations,
+                    adjust,
+                    weight_decay: if *decays { weight_decay } else { 0.0 },
                 };
-                let lr = lr * lr_factor;
-                // θ ← θ − (lr·size)·(direction + λ/size·θ)
-                let descent = kernels::Sgd {
-                    learning_rate: (lr * size) as f32,
-                    momentum: 0.0,
-                    classic: true,
-                    nesterov: false,
-                    weight_decay: if_decays(weight_decay / size),
-                    decay: Decay::Decoupled,
-                };
-                kernels::sgd_step(descent, 1.0, direction.data(), value);
+                muon.apply(shape, factor, gradient, value, first.data_mut());
             }
             OptimizerConfig::AdamW { eps, weight_decay, .. }
             | OptimizerConfig::Muon { eps, weight_decay, .. } => {
@@ -263,5 +249,53 @@ impl Slot {
                 kernels::lion_step(lion, factor, gradient, value, first.data_mut());
             }
         });
+    }
+}
+
+/// A step of Muon for a hidden matrix, or a stack of them.
+struct MuonStep {
+    lr: f64,
+    momentum: f64,
+    nesterov: bool,
+    iterations: usize,
+    adjust: MuonAdjust,
+    /// 0 if the matrix does not decay.
+    weight_decay: f64,
+}
+
+impl MuonStep {
+    fn apply(
+        &self,
+        shape: Shape,
+        factor: f32,
+        gradient: &[f32],
+        value: &mut [f32],
+        memory: &mut [f32],
+    ) {
+        let mut direction = Tensor::unset(shape);
+        let (momentum, out) = (self.momentum as f32, direction.data_mut());
+        kernels::muon_momentum(momentum, self.nesterov, factor, gradient, memory, out);
+        // More than two dimensions are a stack of matrices, such as the experts of a mixture: each is
+        // orthogonalised by itself.
+        let columns = shape.width();
+        let rows = shape.dims()[shape.rank() - 2];
+        for matrix in direction.data_mut().chunks_exact_mut((rows * columns).max(1)) {
+            orthogonalize(matrix, rows, columns, self.iterations);
+        }
+        let (rows, columns) = (rows as f64, columns as f64);
+        let size = match self.adjust {
+            MuonAdjust::MatchAdamw => 0.2 * rows.max(columns).sqrt(),
+            MuonAdjust::Shape => (rows / columns).max(1.0).sqrt(),
+        };
+        // θ ← θ − (lr·size)·(direction + λ/size·θ)
+        let descent = kernels::Sgd {
+            learning_rate: (self.lr * size) as f32,
+            momentum: 0.0,
+            classic: true,
+            nesterov: false,
+            weight_decay: (self.weight_decay / size) as f32,
+            decay: Decay::Decoupled,
+        };
+        kernels::sgd_step(descent, 1.0, direction.data(), value);
     }
 }

@@ -1,15 +1,17 @@
 //! What a run writes down as it goes.
 
-use super::{StepResult, Trainer};
+use super::Trainer;
 use crate::diagnose::{LayerFacts, Warning};
-use crate::error::Error;
-use crate::metrics::{Dated, Entry, Log, Row, all_finite, finite};
+use crate::evaluation::{Evaluation, Metric};
+use crate::metrics::{Dated, Entry, Log, Row, Score, all_finite, finite};
 use crate::plot;
 use crate::progress::{Now, duration, short};
 use crate::report::{Report, Table};
 use crate::run_dir::{RunDirectory, Samples};
-use crate::task::{Evaluation, Observation};
+use crate::stepper::StepResult;
+use crate::task::Observation;
 use crate::tensorboard::EventFile;
+use hearken_base::Result;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the report says beside the numbers.
@@ -21,7 +23,10 @@ pub(super) struct Facts {
     pub(super) why_training_is_above: Option<&'static str>,
     pub(super) peak_flops: Option<f64>,
     pub(super) flops_per_token: f64,
+    /// Numbers in all parameters, and in those that learn.
     pub(super) parameters: usize,
+    pub(super) trained: usize,
+    pub(super) loss_label: String,
 }
 
 /// The files that grow.
@@ -38,13 +43,14 @@ pub(super) struct Records {
     /// Tokens and seconds of the last steps, for a speed that does not flicker.
     recent_tokens: f64,
     recent_seconds: f64,
-    val_loss: Option<f64>,
+    /// The last value of the metric that decides.
+    val: Option<f64>,
 }
 
 impl Records {
     /// Opens the files of a run and cuts them back to `step`. The file of events is written anew
     /// from the metrics.
-    pub(super) fn open(run: &RunDirectory, step: u64, facts: Facts) -> Result<Self, Error> {
+    pub(super) fn open(run: &RunDirectory, step: u64, facts: Facts) -> Result<Self> {
         let metrics = Log::<Row>::open(&run.file("metrics.jsonl"), step)?;
         let diagnostics = Log::<Entry>::open(&run.file("diagnostics.jsonl"), step)?;
         let samples = Samples::open(&run.file("samples.txt"), step)?;
@@ -60,9 +66,9 @@ impl Records {
                 write_entry(&mut events, wall, entry)?;
             }
         }
-        let val_loss = metrics.rows().iter().rev().find_map(|row| row.val_loss);
+        let val = metrics.rows().iter().rev().find_map(|row| row.validation.first()?.value);
         Ok(Self {
-            val_loss,
+            val,
             metrics,
             diagnostics,
             samples,
@@ -83,7 +89,7 @@ impl Records {
         self.diagnostics.rows()
     }
 
-    fn row(&mut self, row: Row) -> Result<(), Error> {
+    fn row(&mut self, row: Row) -> Result<()> {
         write_row(&mut self.events, self.wall_start + row.elapsed_seconds, &row)?;
         self.metrics.push(row)?;
         if self.flushed.elapsed() > Duration::from_secs(2) {
@@ -100,7 +106,7 @@ impl Records {
         elapsed_seconds: f64,
         facts: &LayerFacts<'_>,
         seen: &Observation,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let mean = |entropy: &[f32]| {
             finite(entropy.iter().map(|&e| f64::from(e)).sum::<f64>() / entropy.len() as f64)
         };
@@ -117,18 +123,18 @@ impl Records {
     }
 
     /// Something that looked wrong.
-    pub(super) fn warning(&mut self, step: u64, warning: Warning) -> Result<(), Error> {
+    pub(super) fn warning(&mut self, step: u64, warning: Warning) -> Result<()> {
         let Warning { kind, message, hint } = warning;
         self.diagnostics.push(Entry::Warning { step, about: kind, message, hint })
     }
 
     /// What the model wrote.
-    pub(super) fn sample(&mut self, step: u64, sample: &str) -> Result<(), Error> {
+    pub(super) fn sample(&mut self, step: u64, sample: &str) -> Result<()> {
         self.samples.push(step, sample)
     }
 
     /// Forces everything to disk.
-    pub(super) fn sync(&mut self) -> Result<(), Error> {
+    pub(super) fn sync(&mut self) -> Result<()> {
         self.metrics.sync()?;
         self.diagnostics.sync()?;
         self.samples.sync()?;
@@ -136,15 +142,19 @@ impl Records {
     }
 }
 
-fn write_row(events: &mut EventFile, wall: f64, row: &Row) -> Result<(), Error> {
+fn write_row(events: &mut EventFile, wall: f64, row: &Row) -> Result<()> {
+    let validation =
+        row.validation.iter().map(|score| (format!("{}/val", score.name), score.value));
+    let validation: Vec<(String, Option<f64>)> = validation.collect();
     let mut scalars = vec![("lr", row.lr), ("speed/tokens_per_second", row.tokens_per_second)];
-    let optional =
-        [("loss/train", row.train_loss), ("loss/val", row.val_loss), ("grad_norm", row.grad_norm)];
-    scalars.extend(optional.into_iter().filter_map(|(tag, value)| Some((tag, value?))));
+    let optional = [("loss/train", row.train_loss), ("grad_norm", row.grad_norm)];
+    let validation = validation.iter().map(|(tag, value)| (tag.as_str(), *value));
+    let optional = optional.into_iter().chain(validation);
+    scalars.extend(optional.filter_map(|(tag, value)| Some((tag, value?))));
     events.scalars(wall, row.step, &scalars)
 }
 
-fn write_entry(events: &mut EventFile, wall: f64, entry: &Entry) -> Result<(), Error> {
+fn write_entry(events: &mut EventFile, wall: f64, entry: &Entry) -> Result<()> {
     let Entry::Layers {
         step,
         layers,
@@ -177,33 +187,31 @@ impl Trainer<'_> {
         &mut self,
         result: &StepResult,
         evaluation: Option<&Evaluation>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let elapsed_seconds = self.seconds();
-        let val_loss = evaluation.map(|evaluation| evaluation.loss);
-        let other = evaluation.filter(|evaluation| evaluation.sample_loss != evaluation.loss);
+        let metrics = evaluation.map_or(&[] as &[Metric], |evaluation| &evaluation.metrics);
         self.records.row(Row {
             step: self.step,
             train_loss: finite(result.loss),
-            val_loss: val_loss.and_then(finite),
-            val_sample_loss: other.and_then(|evaluation| finite(evaluation.sample_loss)),
+            validation: metrics.iter().filter_map(Score::of).collect(),
             lr: result.lr,
             grad_norm: finite(result.gradient_norm),
             tokens_per_second: result.tokens as f64 / result.seconds.max(1e-9),
             elapsed_seconds,
         })?;
         let records = &mut self.records;
-        records.val_loss = val_loss.or(records.val_loss);
+        records.val = metrics.first().map(|metric| metric.value).or(records.val);
         // Each older step counts a twentieth less.
         records.recent_tokens = 0.95 * records.recent_tokens + result.tokens as f64;
         records.recent_seconds = 0.95 * records.recent_seconds + result.seconds;
         let tokens_per_second = records.recent_tokens / records.recent_seconds.max(1e-9);
         let flops = tokens_per_second * records.facts.flops_per_token;
-        let done = (self.step - self.started_from) as f64;
+        let done = (self.step - self.clock.started_from) as f64;
         let now = Now {
             step: self.step,
             steps: self.config.steps,
             loss: result.loss,
-            val_loss: records.val_loss,
+            val: records.val,
             lr: result.lr,
             gradient_norm: result.gradient_norm,
             tokens_per_second,
@@ -213,11 +221,11 @@ impl Trainer<'_> {
                 .filter(|_| flops > 0.0)
                 .map(|peak| flops / peak),
             seconds_left: Some(
-                self.started.elapsed().as_secs_f64() / done
+                self.clock.started.elapsed().as_secs_f64() / done
                     * (self.config.steps - self.step) as f64,
             ),
         };
-        if val_loss.is_some() {
+        if evaluation.is_some() {
             self.progress.show(&now);
         } else {
             self.progress.update(&now);
@@ -226,10 +234,11 @@ impl Trainer<'_> {
     }
 
     /// Writes `loss.svg` and `report.html`.
-    pub(super) fn write_report(&self) -> Result<(), Error> {
+    pub(super) fn write_report(&self) -> Result<()> {
         let Records { facts, samples, .. } = &self.records;
         let rows = self.records.rows();
-        let chart = plot::loss_chart(rows, facts.floor);
+        let mut chart = plot::loss_chart(rows, facts.floor);
+        chart.y_label.clone_from(&facts.loss_label);
         self.run.replace("loss.svg", &chart.svg())?;
         let report = Report {
             title: &facts.title,
@@ -239,6 +248,7 @@ impl Trainer<'_> {
             samples: samples.all(),
             config: &facts.config_text,
             tables: &facts.tables,
+            loss_label: &facts.loss_label,
             floor: facts.floor,
             why_training_is_above: facts.why_training_is_above,
         };
@@ -250,23 +260,33 @@ impl Trainer<'_> {
         let mut list = vec![
             ("steps", format!("{} of {}", self.step, self.config.steps)),
             ("parameters", short(facts.parameters as f64)),
+        ];
+        if facts.trained != facts.parameters {
+            list.push(("trained", short(facts.trained as f64)));
+        }
+        list.extend([
             ("tokens seen", short(self.tokens as f64)),
             ("time", duration(self.seconds())),
-        ];
+        ]);
         if let Some(row) = self.records.rows().last() {
             list.extend(row.train_loss.map(|loss| ("training loss", format!("{loss:.4}"))));
         }
-        if let Some(best) = self.evaluations.best {
-            let of = if best.whole { "" } else { ", on a sample" };
-            list.push(("best validation loss", format!("{:.4}{of}", best.val_loss)));
-            list.extend(
-                facts
-                    .floor
-                    .map(|floor| ("above the floor", format!("{:.4}", best.val_loss - floor))),
-            );
-        } else {
-            list.extend(facts.floor.map(|floor| ("entropy floor", format!("{floor:.4}"))));
+        let mut list: Vec<(String, String)> =
+            list.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let best = self.evaluations.best.as_ref();
+        let of = if best.is_some_and(|best| !best.whole) { ", on a sample" } else { "" };
+        let metrics = best.map_or(&[] as &[Metric], |best| &best.metrics);
+        for (i, metric) in metrics.iter().enumerate() {
+            let name = if i == 0 { "best validation" } else { "validation" };
+            list.push((format!("{name} {}", metric.name), format!("{:.4}{of}", metric.value)));
         }
-        list.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        if let Some(floor) = facts.floor {
+            let loss = metrics.iter().find(|metric| metric.name == Metric::LOSS);
+            list.push(match loss {
+                Some(loss) => ("above the floor".to_owned(), format!("{:.4}", loss.value - floor)),
+                None => ("entropy floor".to_owned(), format!("{floor:.4}")),
+            });
+        }
+        list
     }
 }

@@ -2,10 +2,12 @@
 
 use super::Trainer;
 use crate::checkpoint::{Loaded, State};
-use crate::error::Error;
+use crate::ema::Ema;
+use crate::error;
 use crate::files;
+use hearken_base::Result;
+use hearken_tensor::Param;
 use hearken_tensor::half::LossScaler;
-use hearken_tensor::{Param, Tensor};
 
 /// Steps without overflow before the loss scale doubles, as [`LossScaler::default`] has it.
 fn growth_interval() -> u32 {
@@ -17,103 +19,105 @@ fn weight_name(parameter: &Param) -> String {
     format!("weight.{}", parameter.name())
 }
 
+/// What the names of the task's own state begin with.
+const TASK: &str = "task.";
+
 impl Trainer<'_> {
     /// Saves a checkpoint, and removes those that are not kept.
-    pub(super) fn save(&mut self, is_best: bool) -> Result<(), Error> {
+    pub(super) fn save(&mut self, is_best: bool) -> Result<()> {
         self.progress.activity("saving a checkpoint");
+        let survivors = |error| self.checkpoints.survivors(error);
         // What the files of the run say of this step must not be lost when the checkpoint is
         // there.
-        self.records.sync()?;
-        let weights: Vec<Tensor> = self.parameters.iter().map(Param::value).collect();
+        self.records.sync().map_err(survivors)?;
+        let stepper = &self.stepper;
         let state = State {
             format: State::FORMAT,
             step: self.step,
             seed: self.config.seed,
-            optimizer: self.optimizer.config().name().to_owned(),
-            counters: self.optimizer.counters(),
-            loss_scale: self.scaler.as_ref().map(|s| (s.scale(), s.good_steps())),
-            evaluations: self.evaluations,
-            ema_updates: self.ema.as_ref().map(crate::ema::Ema::updates),
-            skipped: self.skipped,
+            optimizer: stepper.optimizer.config().name().to_owned(),
+            counters: stepper.optimizer.counters(),
+            loss_scale: stepper.scaler.as_ref().map(|s| (s.scale(), s.good_steps())),
+            evaluations: self.evaluations.clone(),
+            ema_updates: stepper.ema.as_ref().map(Ema::updates),
+            skipped: stepper.skipped,
             tokens: self.tokens,
             elapsed_seconds: self.seconds(),
-            weights: files::checksum_of_tensors(&weights),
+            weights: files::checksum_of_parameters(&self.task.parameters()),
         };
-        let mut tensors = self.optimizer.tensors();
-        if self.ema.is_some() {
-            let named = self.parameters.iter().zip(weights);
-            tensors.extend(named.map(|(p, weight)| (weight_name(p), weight)));
+        let mut tensors = stepper.optimizer.tensors();
+        if stepper.ema.is_some() {
+            tensors.extend(stepper.parameters().iter().map(|p| (weight_name(p), p.value())));
         }
         let task = &*self.task;
-        let write = || self.checkpoints.save(&state, &tensors, |dir| task.save_model(dir));
-        let path = match &self.ema {
-            Some(ema) => ema.with_averages(&self.parameters, write),
-            None => write(),
-        }?;
+        let own = task.state().into_iter();
+        tensors.extend(own.map(|(name, tensor)| (format!("{TASK}{name}"), tensor)));
+        stepper.with_judged_weights(|| {
+            self.checkpoints.save(&state, &tensors, |dir| task.save_model(dir))
+        })?;
         if is_best {
-            self.checkpoints.set_best(self.step)?;
+            self.checkpoints.set_best(self.step).map_err(survivors)?;
         }
-        self.checkpoints.prune(self.config.keep)?;
-        self.saved = Some(path);
-        Ok(())
+        self.checkpoints.prune(self.config.keep).map_err(survivors)
     }
 
     /// Continues from a checkpoint.
-    pub(super) fn restore(&mut self, loaded: &Loaded) -> Result<(), Error> {
+    pub(super) fn restore(&mut self, loaded: &Loaded) -> Result<()> {
         let Loaded { path, state, tensors } = loaded;
-        let mismatch = |what: String, hint: &str| Error::Mismatch {
-            path: path.clone(),
-            what,
-            hint: hint.to_owned(),
-        };
         if state.seed != self.config.seed {
-            return Err(mismatch(
+            return Err(error::mismatch(
+                path,
                 format!("its seed is {}, not {}", state.seed, self.config.seed),
                 "resume with the seed of the run, or start another with --out",
             ));
         }
-        let kind = self.optimizer.config().name();
+        let kind = self.config.optimizer.name();
         if state.optimizer != kind {
-            return Err(mismatch(
+            return Err(error::mismatch(
+                path,
                 format!("its optimiser is {}, not {kind}", state.optimizer),
                 "resume with the optimiser of the run, or start another with --out",
             ));
         }
         self.task.load_model(path)?;
         let tensors = tensors.tensors()?;
+        let stepper = &mut self.stepper;
         if let Some(updates) = state.ema_updates {
-            let averages = self.parameters.iter().map(Param::value).collect();
-            for parameter in &self.parameters {
+            let averages = stepper.parameters().iter().map(Param::value).collect();
+            for parameter in stepper.parameters() {
                 parameter.set_value(tensors.get(&weight_name(parameter), parameter.shape())?);
             }
-            if let Some(ema) = &mut self.ema {
+            if let Some(ema) = &mut stepper.ema {
                 ema.restore(updates, averages);
             }
-        } else if let Some(ema) = &mut self.ema {
-            ema.restore(0, self.parameters.iter().map(Param::value).collect());
+        } else {
+            let weights = stepper.parameters().iter().map(Param::value).collect();
+            if let Some(ema) = &mut stepper.ema {
+                ema.restore(0, weights);
+            }
         }
-        let weights: Vec<Tensor> = self.parameters.iter().map(Param::value).collect();
-        if files::checksum_of_tensors(&weights) != state.weights {
-            return Err(mismatch(
-                "its weights are not those that were trained".to_owned(),
+        if files::checksum_of_parameters(&self.task.parameters()) != state.weights {
+            return Err(error::mismatch(
+                path,
+                "its weights are not those that were trained",
                 "the model's files must keep all bits of the weights; save them as f32",
             ));
         }
-        self.optimizer.restore(state.counters, |name, like| tensors.get(name, like.shape()))?;
-        if let (Some(scaler), Some((scale, good_steps))) = (&mut self.scaler, state.loss_scale) {
+        stepper.optimizer.restore(state.counters, |name, like| tensors.get(name, like.shape()))?;
+        if let (Some(scaler), Some((scale, good_steps))) = (&mut stepper.scaler, state.loss_scale) {
             *scaler = LossScaler::new(scale, growth_interval()).after(good_steps);
         }
-        self.evaluations = state.evaluations;
+        stepper.skipped = state.skipped;
+        self.task.restore_state(tensors.with_prefix(TASK)?)?;
+        self.evaluations = state.evaluations.clone();
         if self.evaluations.compare_on(self.config.evaluate_tokens) {
             self.progress.message(
                 "note: evaluations look at another part of the validation set from now on; which is \
                  the best is decided anew",
             );
         }
-        self.skipped = state.skipped;
         self.tokens = state.tokens;
-        self.seconds_before = state.elapsed_seconds;
-        self.saved = Some(path.clone());
+        self.clock.seconds_before = state.elapsed_seconds;
         Ok(())
     }
 }

@@ -4,11 +4,11 @@ use hearken_tensor::ops::dropout::dropout;
 use hearken_tensor::ops::linear::linear;
 use hearken_tensor::ops::mse::mse;
 use hearken_tensor::rng::{Key, Rng};
-use hearken_tensor::{Param, Tensor, Var};
+use hearken_tensor::{Param, Role, Tensor, Var};
 use hearken_train::files::{TensorFile, write_tensors};
 use hearken_train::{
-    Error, Evaluation, Extent, LayerAttention, MicroLoss, Moment, Observation, OptimizerConfig,
-    RunDirectory, ScheduleConfig, Setup, Task, TrainConfig,
+    Better, Error, Evaluation, Extent, LayerAttention, Metric, MicroLoss, Moment, Observation,
+    OptimizerConfig, Result, RunDirectory, ScheduleConfig, Setup, Task, TrainConfig,
 };
 use std::path::Path;
 
@@ -36,9 +36,9 @@ impl Network {
     pub(crate) fn new() -> Self {
         let mut rng = Rng::new(11);
         let parameters = vec![
-            Param::new("layers.0.weight", rng.normal([HIDDEN, INPUT], 0.4)),
-            Param::new("layers.0.bias", Tensor::zeros([HIDDEN])),
-            Param::new("layers.1.weight", rng.normal([1, HIDDEN], 0.2)),
+            Param::new("layers.0.weight", Role::Hidden, rng.normal([HIDDEN, INPUT], 0.4)),
+            Param::new("layers.0.bias", Role::Vector, Tensor::zeros([HIDDEN])),
+            Param::new("layers.1.weight", Role::Residual, rng.normal([1, HIDDEN], 0.2)),
         ];
         Self {
             parameters,
@@ -77,7 +77,7 @@ impl Task for Network {
         self.parameters.clone()
     }
 
-    fn loss(&self, at: Moment) -> Result<MicroLoss, Error> {
+    fn loss(&self, at: Moment) -> Result<MicroLoss> {
         if let Some((step, stop)) = &self.stop_in
             && at.step + 1 == *step
         {
@@ -88,15 +88,15 @@ impl Task for Network {
         let (x, y) = self.data(at.seed, at.step, first..first + rows);
         let key = Key { seed: at.seed, step: at.counter(), site: 1 };
         let loss = mse(&self.forward(&x, key, self.dropout), &y);
-        let mut weight = 1.0 / at.micro_batches as f32;
+        let mut factor = rows as f32; // the sum over rows, not the mean
         if at.step >= self.nan_from {
-            weight = f32::NAN;
+            factor = f32::NAN;
         }
         if (self.spike_at..self.spike_at.saturating_add(3)).contains(&at.step) {
-            weight *= 1000.0;
+            factor *= 1000.0;
         }
-        let loss = &loss * &Var::constant(Tensor::full(loss.shape(), weight));
-        Ok(MicroLoss { loss, tokens: rows })
+        let sum = &loss * &Var::constant(Tensor::full(loss.shape(), factor));
+        Ok(MicroLoss::new(sum, rows as f64, rows))
     }
 
     /// In four parts, of which the first is the sample, if there is to be one.
@@ -104,7 +104,7 @@ impl Task for Network {
         &mut self,
         extent: Extent,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Option<Evaluation>, Error> {
+    ) -> Result<Option<Evaluation>> {
         let key = Key { seed: 0, step: 0, site: 0 };
         let sampled = if extent.sample > 0 { 1 } else { 4 };
         let parts = if extent.whole { 4 } else { sampled };
@@ -117,16 +117,22 @@ impl Task for Network {
             }
             progress(part as f64 / 4.0);
         }
-        let (loss, tokens) = (sum / parts as f64, parts as usize * self.batch);
-        Ok(Some(Evaluation { loss, tokens, sample_loss: of_sample, whole: parts == 4 }))
+        let loss = sum / parts as f64;
+        let score = |loss: f64| 1.0 / (1.0 + loss);
+        let metrics = vec![
+            Metric::loss(loss).with_sample(of_sample),
+            Metric::new("score", Better::Higher, score(loss)).with_sample(score(of_sample)),
+        ];
+        let tokens = parts as usize * self.batch;
+        Ok(Some(Evaluation { metrics, tokens, whole: parts == 4 }))
     }
 
-    fn sample(&mut self, step: u64) -> Result<Option<String>, Error> {
+    fn sample(&mut self, step: u64) -> Result<Option<String>> {
         let first = self.parameters[0].value().data()[0];
         Ok(Some(format!("after {step}: <b>{first}</b>")))
     }
 
-    fn observe(&mut self, step: u64) -> Result<Observation, Error> {
+    fn observe(&mut self, step: u64) -> Result<Observation> {
         let attention = (0..2).map(|i| LayerAttention {
             layer: format!("layers.{i}"),
             entropy: vec![1.0 + (step as f32 / 50.0).sin() * 0.2, 2.0 - i as f32 * 0.5],
@@ -135,7 +141,7 @@ impl Task for Network {
         Ok(Observation { attention: attention.collect() })
     }
 
-    fn save_model(&self, dir: &Path) -> Result<(), Error> {
+    fn save_model(&self, dir: &Path) -> Result<()> {
         let step = dir.to_string_lossy();
         let step = step.rsplit("step-").next().and_then(|s| s.split('-').next()?.parse().ok());
         if step.zip(self.full_from).is_some_and(|(step, full): (u64, u64)| step >= full) {
@@ -146,7 +152,7 @@ impl Task for Network {
         write_tensors(&dir.join("model.safetensors"), &named.collect::<Vec<_>>())
     }
 
-    fn load_model(&mut self, dir: &Path) -> Result<(), Error> {
+    fn load_model(&mut self, dir: &Path) -> Result<()> {
         let file = TensorFile::read(&dir.join("model.safetensors"))?;
         for p in &self.parameters {
             p.set_value(file.tensors()?.get(p.name(), p.shape())?);
