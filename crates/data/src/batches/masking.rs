@@ -34,7 +34,7 @@ impl Masking {
     /// the tokens to be guessed. A row is masked the same way whatever batch it comes in.
     pub fn apply(&self, ids: &[u32], length: usize, step: u64, first_row: usize) -> Batch {
         assert!(length > 0 && ids.len().is_multiple_of(length), "{} ids, {length}", ids.len());
-        Batch::build(ids.len() / length, length, |row, inputs, targets| {
+        Batch::build(ids.len() / length, length, 0, |row, inputs, targets| {
             inputs.copy_from_slice(&ids[row * length..][..length]);
             let site = MASK_SITE + (first_row + row) as u64;
             let mut rng = Rng::new(key(self.seed, step, site));
@@ -53,6 +53,7 @@ impl Masking {
                     *input = self.ordinary((what - 0.8) / 0.1);
                 }
             }
+            length
         })
     }
 

@@ -39,12 +39,13 @@ impl Padded {
     /// ignored.
     pub fn shifted(&self) -> Batch {
         let length = self.length.saturating_sub(1).max(1);
-        Batch::build(self.rows, length, |row, inputs, targets| {
+        Batch::build(self.rows, length, 0, |row, inputs, targets| {
             let ids = &self.ids[row * self.length..][..self.length];
             let count = ids.len().min(length);
             inputs[..count].copy_from_slice(&ids[..count]);
             let n = self.lengths[row].saturating_sub(1);
             targets[..n].copy_from_slice(ids.get(1..=n).unwrap_or_default());
+            length
         })
     }
 }
@@ -72,7 +73,7 @@ pub fn teacher_forced<R: AsRef<[u32]>>(
     let target_lengths: Vec<usize> =
         pairs.iter().map(|(_, target)| target.as_ref().len() + 1).collect();
     let length = target_lengths.iter().copied().max().unwrap_or(1);
-    let target = Batch::build(pairs.len(), length, |row, inputs, targets| {
+    let target = Batch::build(pairs.len(), length, 0, |row, inputs, targets| {
         let answer = pairs[row].1.as_ref();
         let n = answer.len();
         inputs.fill(pad_id);
@@ -80,6 +81,7 @@ pub fn teacher_forced<R: AsRef<[u32]>>(
         inputs[1..=n].copy_from_slice(answer);
         targets[..n].copy_from_slice(answer);
         targets[n] = end;
+        length
     });
     Pairs { source: pad(&sources, pad_id), target, target_lengths }
 }
@@ -137,7 +139,7 @@ pub fn packed<D: AsRef<[u32]>>(
     }
     let mut segments = vec![0; rows.len() * length]; // (B, T)
     let mut positions = vec![0; rows.len() * length]; // (B, T)
-    let batch = Batch::build(rows.len(), length, |row, inputs, targets| {
+    let batch = Batch::build(rows.len(), length, 0, |row, inputs, targets| {
         inputs.fill(pad_id);
         let mut at = 0;
         for (number, &index) in (1..).zip(&rows[row]) {
@@ -150,6 +152,7 @@ pub fn packed<D: AsRef<[u32]>>(
             positions[row * length + at..][..n].iter_mut().zip(0..).for_each(|(p, i)| *p = i);
             at += n;
         }
+        length
     });
     Packed { batch, segments, positions }
 }

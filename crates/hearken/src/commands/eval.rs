@@ -13,7 +13,7 @@
 use crate::failure::Failure;
 use crate::model::{Model, ModelArguments, TokenizerArguments};
 use crate::terminal::{Progress, Terminal};
-use hearken::data::batches::evaluation::Windows;
+use hearken::data::batches::{Examples, InOrder, Windows};
 use hearken::data::corpus::{Corpus, Ids, Source, Validation};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::data::{self, Stage};
@@ -124,8 +124,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // Nothing predicts the first token, so its bytes do not count either.
     let first = ids.to_vec(0..ids.len().min(1));
     let bytes = bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64);
-    let windows = Windows::sliding(ids, arguments.batch_size, context, stride)?;
-    let (targets, count, batches) = (windows.targets(), windows.windows(), windows.batches());
+    let windows = Windows::sliding(ids, context, stride)?;
+    let (targets, count) = (windows.targets(), windows.count());
+    let windows = InOrder::new(windows, arguments.batch_size);
+    let batches = windows.batches();
     let start = Instant::now();
     let mut sum = 0.0;
     for (done, batch) in windows.enumerate() {

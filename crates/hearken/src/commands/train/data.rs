@@ -3,8 +3,7 @@
 use crate::failure::Failure;
 use crate::run_config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
 use crate::terminal::{Progress, say};
-use hearken::data::batches::evaluation::Windows;
-use hearken::data::batches::{Batch, Batches, RandomWindows, ShuffledWindows};
+use hearken::data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
 use hearken::data::corpus::{Changes, Corpus, Ids, Outcome, Source, Validation};
 use hearken::data::tokenizer::{Kind, Special, Tokenizer, Training};
 use hearken::data::{Error, Progress as Done, Stage, stories};
@@ -62,8 +61,7 @@ impl Data {
     fn stories(config: &mut RunConfig) -> Result<Self, Error> {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
         let length = config.decoder().context;
-        let per_batch = evaluation_rows(length);
-        let validation = stories::Validation::new(config.data.stories, per_batch, length, seed)?;
+        let validation = stories::Validation::new(config.data.stories, length, seed)?;
         Ok(Self {
             tokenizer: stories::tokenizer(),
             batches: Box::new(stories::StoryWindows::new(rows, length, seed)?),
@@ -107,7 +105,7 @@ impl Data {
         let batches: Box<dyn Batches> = match data.windows {
             WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
             WindowsKind::Shuffled => {
-                Box::new(ShuffledWindows::new(corpus.train, rows, length, seed)?)
+                Box::new(Shuffled::new(Windows::full(corpus.train, length)?, rows, seed))
             }
         };
         let name = data.paths[0].file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -125,15 +123,17 @@ impl Data {
     pub(super) fn validation_batches(
         &self,
     ) -> Result<(usize, Box<dyn Iterator<Item = Batch> + '_>), Error> {
-        match &self.validation {
-            Held::Stories(held) => Ok((held.batches.len(), Box::new(held.batches.iter().cloned()))),
-            Held::Text { ids, .. } if ids.len() < 2 => Ok((0, Box::new(std::iter::empty()))),
-            Held::Text { ids, length } => {
-                let windows =
-                    Windows::side_by_side(ids.clone(), evaluation_rows(*length), *length)?;
-                Ok((windows.batches(), Box::new(windows)))
+        let examples: Box<dyn Examples + '_> = match &self.validation {
+            Held::Stories(held) => Box::new(held),
+            Held::Text { ids, .. } if ids.len() < 2 => {
+                return Ok((0, Box::new(std::iter::empty())));
             }
-        }
+            Held::Text { ids, length } => {
+                Box::new(Windows::sliding(ids.clone(), *length, *length)?)
+            }
+        };
+        let batches = InOrder::new(examples, evaluation_rows(self.batches.length()));
+        Ok((batches.batches(), Box::new(batches)))
     }
 
     /// How many of so many batches are in a sample of so many tokens, at least one; 0 for all.
