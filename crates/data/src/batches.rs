@@ -7,15 +7,36 @@
 //! [`Examples`] is a finite list. [`Shuffled`] makes training batches of it, each example once
 //! per epoch; [`InOrder`] goes through it once, for evaluation.
 //!
-//! | rows | for | as examples | as training batches |
-//! |---|---|---|---|
-//! | windows of a text | next token | [`Windows`] | [`RandomWindows`], `Shuffled<Windows>` |
+//! | a row is | type | used by |
+//! |---|---|---|
+//! | a window of a text that begins anywhere | [`RandomWindows`] | language models, no epochs |
+//! | a window, each at its place | [`Windows`], an `Examples` | language models |
+//! | a document, padded | [`PaddedDocuments`], an `Examples` | classifiers, encoders |
+//! | several documents | [`PackedDocuments`], an `Examples` | language models of short texts |
+//! | a source and its target | [`Pairs`], an `Examples` | encoder–decoders |
+//!
+//! ```
+//! use hearken_data::batches::{Batches, Documents, Frame, InOrder, Pairs, Shuffled};
+//!
+//! let sources: Documents = [vec![5, 6, 7], vec![8, 9]].into_iter().collect();
+//! let targets: Documents = [vec![15, 16], vec![18]].into_iter().collect();
+//! let pairs = Pairs::new(sources, targets, Frame { begin: 1, end: 2, pad: 0 })?;
+//!
+//! let training = Shuffled::new(&pairs, 4, 42).grouped_by_length(50);
+//! assert_eq!(training.batch(1000).rows, 4); // any step, without those before it
+//!
+//! let evaluation = InOrder::new(&pairs, 2);
+//! assert_eq!(evaluation.batches(), 1);
+//! # Ok::<(), hearken_data::Error>(())
+//! ```
 
 mod batch;
+mod documents;
 mod examples;
 mod in_order;
 pub mod masking;
-pub mod padding;
+mod packing;
+mod pairs;
 mod permutation;
 mod shuffled;
 #[cfg(test)]
@@ -23,8 +44,11 @@ pub(crate) mod testing;
 mod windows;
 
 pub use batch::{Batch, IGNORED, Packing, Source};
+pub use documents::{Documents, PaddedDocuments, TooLong};
 pub use examples::Examples;
 pub use in_order::InOrder;
+pub use packing::PackedDocuments;
+pub use pairs::{Frame, Pairs};
 pub use shuffled::Shuffled;
 pub use windows::{RandomWindows, Windows};
 

@@ -170,6 +170,30 @@ pub enum Error {
         /// The context and one more.
         need: usize,
     },
+    /// A document or a source without tokens.
+    #[error(
+        "{what} {number} of {count} has no tokens\n\
+         hint: leave out empty lines and files"
+    )]
+    EmptyExample {
+        /// "document", "source".
+        what: &'static str,
+        /// Counted from 1.
+        number: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Lists of sources and targets of different length.
+    #[error(
+        "{sources} sources do not pair up with {targets} targets\n\
+         hint: line n of one must belong to line n of the other; look for a missing line"
+    )]
+    Unpaired {
+        /// How many sources.
+        sources: usize,
+        /// How many targets.
+        targets: usize,
+    },
     /// A context that does not hold a whole story of the embedded language.
     #[error(
         "a context of {length} characters is shorter than the longest story, {longest}\n\

@@ -1,6 +1,7 @@
 //! What holds for every source of batches, and how it is tested.
 
-use super::{Batch, Batches, Examples, IGNORED, InOrder};
+use super::{Batch, Batches, Documents, Examples, IGNORED, InOrder};
+use hearken_tensor::rng::Rng;
 
 /// One row with everything that belongs to it, without padding: rows of batches that are padded
 /// to different lengths can be compared.
@@ -106,4 +107,12 @@ pub(crate) fn assert_in_order(examples: &dyn Examples) -> Vec<Row> {
     }
     assert!(rows(&examples.batch_of(&[])).is_empty());
     want
+}
+
+/// `count` different documents of 1 to `longest` tokens.
+pub(crate) fn documents(count: usize, longest: usize) -> Documents {
+    let mut rng = Rng::new(count as u64);
+    let mut tokens = 1..;
+    let mut document = |_| tokens.by_ref().take(1 + rng.below(longest)).collect::<Vec<u32>>();
+    (0..count).map(&mut document).collect()
 }
