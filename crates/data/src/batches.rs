@@ -14,6 +14,7 @@
 //! | a document, padded | [`PaddedDocuments`], an `Examples` | classifiers, encoders |
 //! | several documents | [`PackedDocuments`], an `Examples` | language models of short texts |
 //! | a source and its target | [`Pairs`], an `Examples` | encoder–decoders |
+//! | any of these, with tokens hidden | [`Masked`], what it wraps | masked language models |
 //!
 //! ```
 //! use hearken_data::batches::{Batches, Documents, Frame, InOrder, Pairs, Shuffled};
@@ -34,7 +35,7 @@ mod batch;
 mod documents;
 mod examples;
 mod in_order;
-pub mod masking;
+mod masking;
 mod packing;
 mod pairs;
 mod permutation;
@@ -47,6 +48,7 @@ pub use batch::{Batch, IGNORED, Packing, Source};
 pub use documents::{Documents, PaddedDocuments, TooLong};
 pub use examples::Examples;
 pub use in_order::InOrder;
+pub use masking::{Masked, Masking};
 pub use packing::PackedDocuments;
 pub use pairs::{Frame, Pairs};
 pub use shuffled::Shuffled;
