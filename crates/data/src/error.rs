@@ -119,6 +119,20 @@ pub(crate) fn too_short(what: &str, have: usize, need: usize) -> Error {
     )
 }
 
+/// A document or a source without tokens: the `number`-th, counted from 1.
+pub(crate) fn empty_example(what: &str, number: usize, count: usize) -> Error {
+    let message = format!("{what} {number} of {count} has no tokens");
+    Error::new(message, "leave out empty lines and files")
+}
+
+/// Lists of sources and targets of different length.
+pub(crate) fn unpaired(sources: usize, targets: usize) -> Error {
+    Error::new(
+        format!("{sources} sources do not pair up with {targets} targets"),
+        "line n of one must belong to line n of the other; look for a missing line",
+    )
+}
+
 /// A context that does not hold a whole story of the embedded language.
 pub(crate) fn context_too_short(length: usize, longest: usize) -> Error {
     Error::new(

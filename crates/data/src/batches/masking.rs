@@ -1,9 +1,10 @@
 //! BERT's masking (A5): of all tokens 15 % are to be guessed. Of these 80 % are hidden behind
 //! the mask token, 10 % become a random token, and 10 % stay, so that the model cannot know which
-//! of the tokens it sees are right. Special tokens are left alone.
+//! of the tokens it sees are right. Padding and special tokens are left alone.
 
-use super::{Batch, IGNORED, key};
+use super::{Batch, Batches, Examples, IGNORED, key};
 use hearken_tensor::rng::Rng;
+use std::ops::Range;
 
 const MASK_SITE: u64 = 0x6d61_736b_0000_0000; // "mask"
 
@@ -30,30 +31,35 @@ impl Masking {
         Self { mask, vocabulary, special, share: 0.15, seed }
     }
 
-    /// Masks the rows `first_row`, … of step `step`: inputs with tokens hidden, and as targets
-    /// the tokens to be guessed. A row is masked the same way whatever batch it comes in.
-    pub fn apply(&self, ids: &[u32], length: usize, step: u64, first_row: usize) -> Batch {
-        assert!(length > 0 && ids.len().is_multiple_of(length), "{} ids, {length}", ids.len());
-        Batch::build(ids.len() / length, length, |row, inputs, targets| {
-            inputs.copy_from_slice(&ids[row * length..][..length]);
-            let site = MASK_SITE + (first_row + row) as u64;
-            let mut rng = Rng::new(key(self.seed, step, site));
-            for (input, target) in inputs.iter_mut().zip(targets) {
-                // Two draws per token, whatever they are used for: the draws of a token do not
-                // depend on those before it.
-                let (chosen, what) = (rng.unit(), rng.unit());
-                if chosen >= self.share || self.special.binary_search(input).is_ok() {
-                    *target = IGNORED;
-                    continue;
-                }
-                *target = *input;
-                if what < 0.8 {
-                    *input = self.mask;
-                } else if what < 0.9 {
-                    *input = self.ordinary((what - 0.8) / 0.1);
-                }
+    /// Masks one row: hides some of its `inputs`, and makes them the only `targets`. `step` and
+    /// `row` choose which.
+    fn apply(&self, inputs: &mut [u32], targets: &mut [u32], step: u64, row: u64) {
+        let mut rng = Rng::new(key(self.seed, step, MASK_SITE + row));
+        for (input, target) in inputs.iter_mut().zip(targets) {
+            // Two draws per token, whatever they are used for: the draws of a token do not
+            // depend on those before it.
+            let (chosen, what) = (rng.unit(), rng.unit());
+            if chosen >= self.share || self.special.binary_search(input).is_ok() {
+                *target = IGNORED;
+                continue;
             }
-        })
+            *target = *input;
+            if what < 0.8 {
+                *input = self.mask;
+            } else if what < 0.9 {
+                *input = self.ordinary((what - 0.8) / 0.1);
+            }
+        }
+    }
+
+    /// Masks the rows of a batch, each with the number that `number_of` gives it.
+    fn mask(&self, mut batch: Batch, step: u64, number_of: impl Fn(usize) -> usize) -> Batch {
+        for row in 0..batch.rows {
+            let tokens = row * batch.length..row * batch.length + batch.length_of(row);
+            let inputs = &mut batch.inputs[tokens.clone()];
+            self.apply(inputs, &mut batch.targets[tokens], step, number_of(row) as u64);
+        }
+        batch
     }
 
     /// The ordinary token at `unit` in [0, 1) of them all.
@@ -68,16 +74,81 @@ impl Masking {
     }
 }
 
+/// The rows of another source, masked. Only inputs and targets change.
+///
+/// Of training batches ([`Batches`]) a row is masked anew at every step; of [`Examples`] each has
+/// one mask, so that evaluations can be compared.
+#[derive(Clone, Debug)]
+pub struct Masked<I> {
+    inner: I,
+    masking: Masking,
+}
+
+impl<I> Masked<I> {
+    /// `inner` is a [`Batches`] or an [`Examples`].
+    pub fn new(inner: I, masking: Masking) -> Self {
+        Self { inner, masking }
+    }
+}
+
+impl<B: Batches> Batches for Masked<B> {
+    fn rows(&self) -> usize {
+        self.inner.rows()
+    }
+
+    fn length(&self) -> usize {
+        self.inner.length()
+    }
+
+    fn rows_of(&self, step: u64, rows: Range<usize>) -> Batch {
+        let batch = self.inner.rows_of(step, rows.clone());
+        self.masking.mask(batch, step, |row| rows.start + row)
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        self.inner.epoch()
+    }
+}
+
+impl<E: Examples> Examples for Masked<E> {
+    fn count(&self) -> usize {
+        self.inner.count()
+    }
+
+    fn longest(&self) -> usize {
+        self.inner.longest()
+    }
+
+    fn tokens_of(&self, example: usize) -> usize {
+        self.inner.tokens_of(example)
+    }
+
+    fn batch_of(&self, examples: &[usize]) -> Batch {
+        /// No step of training.
+        const EVALUATION: u64 = u64::MAX;
+        self.masking.mask(self.inner.batch_of(examples), EVALUATION, |row| examples[row])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batches::testing::{assert_batches, assert_in_order, documents, rows};
+    use crate::batches::{
+        Documents, PackedDocuments, PaddedDocuments, RandomWindows, Shuffled, TooLong, Windows,
+    };
+
+    fn masking(seed: u64) -> Masking {
+        Masking::new(4, 1000, vec![0, 2, 4], seed)
+    }
 
     #[test]
     fn proportions_are_those_of_bert() {
         const N: usize = 200_000;
-        let masking = Masking::new(4, 1000, vec![0, 2, 4], 1);
-        let ids: Vec<u32> = (0..N as u32).map(|i| i % 1000).collect();
-        let batch = masking.apply(&ids, 100, 3, 0);
+        let ids: Vec<u32> = (0..=N as u32).map(|i| i % 1000).collect();
+        let windows = Windows::full(ids.clone().into(), 100).unwrap();
+        let all: Vec<usize> = (0..windows.count()).collect();
+        let batch = Masked::new(windows, masking(1)).batch_of(&all);
         let (mut chosen, mut hidden, mut kept, mut changed) = (0, 0, 0, 0);
         for ((&input, &target), &id) in batch.inputs.iter().zip(&batch.targets).zip(&ids) {
             if target == IGNORED {
@@ -109,14 +180,51 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_masked_the_same_in_any_batch() {
-        let masking = Masking::new(9, 50, vec![9], 1);
-        let ids: Vec<u32> = (0..40).map(|i| i % 9).collect();
-        let whole = masking.apply(&ids, 10, 5, 0);
-        let half = masking.apply(&ids[20..], 10, 5, 2);
-        assert_eq!(whole.inputs[20..], half.inputs);
-        assert_eq!(whole.targets[20..], half.targets);
-        assert_ne!(whole, masking.apply(&ids, 10, 6, 0));
+    fn batches_depend_on_seed_step_and_row_alone() {
+        let ids: Vec<u32> = (0..1000).collect();
+        let documents = documents(300, 30);
+        let padded = PaddedDocuments::new(&documents, 20, TooLong::Cut, 0).unwrap();
+        let packed = PackedDocuments::new(&documents, 40, TooLong::Split, 0).unwrap();
+        assert_batches(|seed| {
+            let windows = RandomWindows::new(ids.clone().into(), 6, 20, 1).unwrap();
+            Masked::new(windows, masking(seed)) // the seed of the masks alone
+        });
+        assert_batches(|seed| Masked::new(Shuffled::new(&padded, 6, seed), masking(seed)));
+        let boxed = |seed| -> Box<dyn Batches> { Box::new(Shuffled::new(packed.clone(), 6, seed)) };
+        assert_batches(|seed| Masked::new(boxed(seed), masking(seed)));
+    }
+
+    #[test]
+    fn nothing_but_inputs_and_targets_changes_and_padding_is_never_masked() {
+        let documents = documents(300, 30);
+        let packed = PackedDocuments::new(&documents, 40, TooLong::Cut, 7).unwrap();
+        let plain = Shuffled::new(packed, 12, 3);
+        // All that may be masked is masked; padding is an ordinary id here.
+        let masked = Masked::new(plain.clone(), Masking { share: 1.0, ..masking(5) });
+        assert_eq!((masked.rows(), masked.length(), masked.epoch()), (12, 40, plain.epoch()));
+        for step in 0..4 {
+            let (before, after) = (plain.batch(step), masked.batch(step));
+            assert!(before.lengths.is_some());
+            assert_eq!((&after.lengths, &after.packing), (&before.lengths, &before.packing));
+            for (before, after) in rows(&before).iter().zip(rows(&after)) {
+                for (&id, &target) in before.inputs.iter().zip(&after.targets) {
+                    assert_eq!(target, if [0, 2, 4].contains(&id) { IGNORED } else { id });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_example_has_one_mask_and_a_step_has_another() {
+        let padded = PaddedDocuments::new(&documents(40, 30), 30, TooLong::Cut, 0).unwrap();
+        let examples = Masked::new(&padded, masking(1));
+        assert_eq!(assert_in_order(&examples).len(), 40);
+        let alone = rows(&examples.batch_of(&[7]));
+        assert_eq!(rows(&examples.batch_of(&[3, 7, 7]))[1..], [alone.clone(), alone].concat());
+        let one: Documents = [(5..40).collect::<Vec<u32>>()].into_iter().collect();
+        let one = PaddedDocuments::new(&one, 40, TooLong::Cut, 0).unwrap();
+        let one = Masked::new(Shuffled::new(one, 1, 1), masking(1));
+        assert_ne!(one.batch(0).targets, one.batch(1).targets);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Windows that begin where a story begins.
 
 use super::{Sample, longest, sample, tokenizer};
-use crate::batches::{Batch, Batches, IGNORED, key};
+use crate::batches::{Batch, Batches, Examples, key};
 use crate::error::{self, Result};
 use crate::tokenizer::Tokenizer;
 use hearken_tensor::rng::Rng;
@@ -37,29 +37,29 @@ impl Batches for StoryWindows {
     }
 
     fn rows_of(&self, step: u64, rows: Range<usize>) -> Batch {
-        let length = self.length;
-        let mut inputs = Vec::with_capacity(rows.len() * length); // (B, T)
-        let mut targets = Vec::with_capacity(rows.len() * length); // (B, T)
-        for row in rows.clone() {
-            let mut rng = Rng::new(key(key(self.seed, step, TRAINING_SITE), row as u64, 0));
+        Batch::build(rows.len(), self.length, 0, |row, inputs, targets| {
+            let row = (rows.start + row) as u64;
+            let mut rng = Rng::new(key(key(self.seed, step, TRAINING_SITE), row, 0));
             // Stories are written in ASCII: a character is a byte.
             let mut text = String::from("\n");
-            while text.len() <= length {
+            while text.len() <= self.length {
                 text.push_str(&sample(&mut rng).text);
             }
-            let ids = encode(&self.tokenizer, &text[..=length]); // (T + 1)
-            inputs.extend_from_slice(&ids[..length]);
-            targets.extend_from_slice(&ids[1..]);
-        }
-        Batch { rows: rows.len(), length, inputs, targets }
+            let ids = encode(&self.tokenizer, &text[..=self.length]); // (T + 1)
+            inputs.copy_from_slice(&ids[..self.length]);
+            targets.copy_from_slice(&ids[1..]);
+            self.length
+        })
     }
 }
 
-/// Stories that are held out, whole, in batches.
+/// Stories that are held out, whole. An example is a window of some stories; what is left of it is
+/// padding.
 #[derive(Clone, Debug)]
 pub struct Validation {
-    /// Windows of whole stories; what is left of a row is ignored.
-    pub batches: Vec<Batch>,
+    /// The ids of each window, with the line end before its first story.
+    windows: Vec<Vec<u32>>,
+    length: usize,
     /// How many characters count.
     pub characters: usize,
     /// What the process that made these stories would itself score: Σ −ln p / Σ length.
@@ -67,9 +67,9 @@ pub struct Validation {
 }
 
 impl Validation {
-    /// `stories` stories in rows of `length`, `rows` at a time. They are drawn from other numbers
-    /// than those of training with the same seed.
-    pub fn new(stories: usize, rows: usize, length: usize, seed: u64) -> Result<Self> {
+    /// `stories` stories in windows of `length` characters. They are drawn from other numbers than
+    /// those of training with the same seed.
+    pub fn new(stories: usize, length: usize, seed: u64) -> Result<Self> {
         check(length)?;
         let mut rng = Rng::new(key(seed, 0, VALIDATION_SITE));
         let tokenizer = tokenizer();
@@ -84,24 +84,31 @@ impl Validation {
                 None => windows.push(format!("\n{text}")),
             }
         }
-        let batch = |windows: &[String]| {
-            let count = windows.len();
-            let mut batch = Batch {
-                rows: count,
-                length,
-                inputs: vec![0; count * length],
-                targets: vec![IGNORED; count * length],
-            };
-            for (row, window) in windows.iter().enumerate() {
-                let ids = encode(&tokenizer, window);
-                let n = ids.len() - 1;
-                batch.inputs[row * length..][..n].copy_from_slice(&ids[..n]);
-                batch.targets[row * length..][..n].copy_from_slice(&ids[1..]);
-            }
-            batch
-        };
-        let batches = windows.chunks(rows.max(1)).map(batch).collect();
-        Ok(Self { batches, characters, oracle: nats / characters as f64 })
+        let windows = windows.iter().map(|window| encode(&tokenizer, window)).collect();
+        Ok(Self { windows, length, characters, oracle: nats / characters as f64 })
+    }
+}
+
+impl Examples for Validation {
+    fn count(&self) -> usize {
+        self.windows.len()
+    }
+
+    fn longest(&self) -> usize {
+        self.length
+    }
+
+    fn tokens_of(&self, example: usize) -> usize {
+        self.windows[example].len() - 1
+    }
+
+    fn batch_of(&self, examples: &[usize]) -> Batch {
+        Batch::build(examples.len(), self.length, 0, |row, inputs, targets| {
+            let (window, n) = (&self.windows[examples[row]], self.tokens_of(examples[row]));
+            inputs[..n].copy_from_slice(&window[..n]);
+            targets[..n].copy_from_slice(&window[1..]);
+            n
+        })
     }
 }
 

@@ -18,6 +18,7 @@ mod mask;
 mod padding;
 mod prefix;
 mod relative;
+mod segments;
 mod sparse;
 mod t5;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use mask::Mask;
 pub use padding::Padding;
 pub use prefix::Prefix;
 pub use relative::Relative;
+pub use segments::Segments;
 pub use sparse::{Global, Strided};
 pub use t5::{Buckets, T5};
 pub use window::Window;
@@ -202,6 +204,14 @@ fn offset(queries: usize, keys: usize) -> isize {
 #[inline(always)]
 fn hide_from(end: usize, keys: Range<usize>, scores: &mut [f32]) {
     scores[end.clamp(keys.start, keys.end) - keys.start..].fill(f32::NEG_INFINITY);
+}
+
+/// Hides the keys outside `seen`.
+#[inline(always)]
+fn hide_outside(seen: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
+    let hidden = seen.start.clamp(keys.start, keys.end) - keys.start;
+    scores[..hidden].fill(f32::NEG_INFINITY);
+    hide_from(seen.end, keys, scores);
 }
 
 /// Where the rows of a table (B or 1, H or 1, T, S) are.

@@ -1,6 +1,6 @@
 //! Sliding windows: a query sees only what is near (Beltagy et al. 2020, "Longformer").
 
-use super::{Position, Scores, Visibility, hide_from, offset};
+use super::{Position, Scores, Visibility, hide_outside, offset};
 use std::ops::Range;
 
 /// Query i, at place p = i + S − T, sees the keys p − before ≤ j ≤ p + after.
@@ -49,10 +49,7 @@ impl Scores for Window {
 
     #[inline(always)]
     fn apply(&self, at: Position, keys: Range<usize>, scores: &mut [f32]) {
-        let seen = self.seen(at.query);
-        let hidden = seen.start.clamp(keys.start, keys.end) - keys.start;
-        scores[..hidden].fill(f32::NEG_INFINITY);
-        hide_from(seen.end, keys, scores);
+        hide_outside(self.seen(at.query), keys, scores);
     }
 }
 

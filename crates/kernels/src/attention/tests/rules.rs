@@ -3,7 +3,7 @@
 use super::*;
 use crate::attention::scores::{
     Adjacency, Alibi, And, Bias, Buckets, Causal, Full, Global, Mask, Or, Padding, Prefix,
-    Relative, Strided, T5, UNRELATED, Window,
+    Relative, Segments, Strided, T5, UNRELATED, Window,
 };
 
 /// Sums the gradients of scores (B, H, T, S) at the place of the learned number that was added.
@@ -33,6 +33,12 @@ fn of_size((queries, keys): (usize, usize)) -> Case {
     case([2, queries, keys, 4, 2, 16, if keys <= 64 { 16 } else { 12 }])
 }
 
+/// Two packed sequences: documents of 1, 2, 3, … keys; and one that is followed by padding.
+fn documents(keys: usize) -> Vec<u32> {
+    let rising = (1_u32..).flat_map(|n| vec![n; n as usize]).take(keys);
+    rising.chain((0..keys).map(|j| u32::from(j < keys / 2))).collect()
+}
+
 #[test]
 fn masks() {
     // With keys of its own, a head that is a single tile leaves its gradients where they belong.
@@ -45,6 +51,7 @@ fn masks() {
         case.prove("prefix", &Prefix::new(vec![20, 0], t, s), nothing);
         case.prove("window", &Window::causal(10, t, s), nothing);
         case.prove("symmetric window", &Window::symmetric(10, t, s), nothing);
+        case.prove("segments", &Segments::new(&documents(s), t, s), nothing);
         case.prove("strided", &Strided::new(9, t, s), nothing);
         case.prove("global", &Global::new(3, t, s), nothing);
         for (b, h) in [(1, 1), (2, 1), (1, 4), (2, 4)] {
@@ -129,6 +136,8 @@ fn compositions() {
         case.prove("causal + padding", &And(causal(), Padding::new(lengths.clone())), nothing);
         let rule = And(And(causal(), Alibi::new(4, t, s)), Padding::new(lengths.clone()));
         case.prove("causal + alibi + padding", &rule, nothing);
+        let packed = Segments::new(&documents(s), t, s);
+        case.prove("causal + segments", &And(causal(), &packed), nothing);
         let sparse =
             Or::new(Window::causal(8, t, s), Or::new(Strided::new(16, t, s), Global::new(2, t, s)));
         case.prove("sparse", &And(causal(), sparse), nothing);
