@@ -159,12 +159,19 @@ struct Clock {
     started_from: u64,
 }
 
+/// A checkpoint to be saved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Checkpoint {
+    /// Its evaluation was the best so far.
+    Best,
+    /// Any other.
+    Ordinary,
+}
+
 /// What a step leaves to be done.
 struct Due {
     /// Save a checkpoint.
-    save: bool,
-    /// The evaluation was the best so far.
-    is_best: bool,
+    checkpoint: Option<Checkpoint>,
     /// Write the report.
     report: bool,
     /// Stop here.
@@ -254,8 +261,8 @@ impl<'a> Trainer<'a> {
                 return Ok(self.summary(Outcome::StoppedEarly));
             }
             let due = self.round().map_err(|error| self.checkpoints.survivors(error))?;
-            if due.save {
-                self.save(due.is_best)?;
+            if let Some(checkpoint) = due.checkpoint {
+                self.save(checkpoint)?;
             }
             if due.report {
                 self.report();
@@ -296,8 +303,10 @@ impl<'a> Trainer<'a> {
             self.sample()?;
         }
         let interrupted = self.stop.load(Ordering::SeqCst);
-        let save = save || is_best || interrupted || self.stopped_early();
-        Ok(Due { save, is_best, report: save || evaluate, interrupted })
+        let save = save || interrupted || self.stopped_early();
+        let checkpoint =
+            if is_best { Some(Checkpoint::Best) } else { save.then_some(Checkpoint::Ordinary) };
+        Ok(Due { checkpoint, report: checkpoint.is_some() || evaluate, interrupted })
     }
 
     fn stopped_early(&self) -> bool {

@@ -119,9 +119,8 @@ impl Task for Recurrent {
 
 fn run(config: &TrainConfig, path: &Path, stop_in: Option<u64>) -> (Outcome, Vec<u32>) {
     let mut task = Recurrent::new();
-    let mut setup = setup(path);
+    let setup = setup(path);
     task.stop_in = stop_in.map(|step| (step, setup.stop.clone()));
-    setup.title = "recurrent".to_owned();
     let summary = train(&mut task, config, setup).unwrap();
     (summary.outcome, task.bits())
 }

@@ -1,6 +1,6 @@
 //! Everything that the next step depends on, to disk and back.
 
-use super::Trainer;
+use super::{Checkpoint, Trainer};
 use crate::checkpoint::{Loaded, State};
 use crate::ema::Ema;
 use crate::error;
@@ -24,7 +24,7 @@ const TASK: &str = "task.";
 
 impl Trainer<'_> {
     /// Saves a checkpoint, and removes those that are not kept.
-    pub(super) fn save(&mut self, is_best: bool) -> Result<()> {
+    pub(super) fn save(&mut self, checkpoint: Checkpoint) -> Result<()> {
         self.progress.activity("saving a checkpoint");
         let survivors = |error| self.checkpoints.survivors(error);
         // What the files of the run say of this step must not be lost when the checkpoint is
@@ -55,7 +55,7 @@ impl Trainer<'_> {
         stepper.with_judged_weights(|| {
             self.checkpoints.save(&state, &tensors, |dir| task.save_model(dir))
         })?;
-        if is_best {
+        if checkpoint == Checkpoint::Best {
             self.checkpoints.set_best(self.step).map_err(survivors)?;
         }
         self.checkpoints.prune(self.config.keep).map_err(survivors)
