@@ -5,10 +5,8 @@
 //! cargo run --example random_model -- configs/bench/small.toml DIR
 //! ```
 
-use hearken_formats::directory::SpecialTokens;
-use hearken_nn::config::ModelConfig;
-use hearken_nn::decoder::Decoder;
-use hearken_nn::presets;
+use hearken_formats::SpecialTokens;
+use hearken_nn::{models, presets, scope::Weights};
 use std::error::Error;
 use std::path::Path;
 
@@ -21,13 +19,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(text) => text.to_owned(),
         None => std::fs::read_to_string(config)?,
     };
-    let ModelConfig::Decoder(mut config) = presets::model_of(&text, config)?;
-    if config.vocabulary == 0 {
-        config.vocabulary = 1000; // left to the tokenizer, and there is none here
+    let mut config = presets::model_of(&text, config)?;
+    if config.vocabulary() == 0 {
+        config.set_vocabulary(1000); // left to the tokenizer, and there is none here
     }
     config.validate()?;
-    let model = Decoder::new(config, 1);
-    let family = hearken_formats::save(Path::new(directory), &model, SpecialTokens::default())?;
-    println!("{family:?} in {directory}");
+    let model = models::build(&config, Weights::Drawn { seed: 1 });
+    let directory = Path::new(directory);
+    let family = hearken_formats::save(directory, model.as_ref(), &SpecialTokens::default())?;
+    println!("{family:?} in {}", directory.display());
     Ok(())
 }
