@@ -11,7 +11,7 @@ pub(crate) use check::check;
 pub(crate) use transfer::{cut, fill, write};
 
 use crate::json;
-use hearken_base::{Error, Result};
+use hearken_base::{Error, Kind, Result};
 use hearken_store::{Entry, TensorFile};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,13 +41,17 @@ impl WeightFiles {
                 file.map_err(|error| if single.exists() { error } else { error.with_hint(hint) })?;
             return Ok(Self::of(vec![file], single));
         }
-        let (mut files, shards) = (Vec::new(), read_index(&index)?);
-        for (shard, listed) in &shards {
-            let hint = format!("{} names it: get all files of the model", index.display());
-            let file = TensorFile::open(&directory.join(shard));
-            let file = file.map_err(|error| error.or_hint(&hint))?;
-            agree(&index, &file, listed)?;
-            files.push(file);
+        let shards = read_index(&index)?;
+        let hint = format!("{} names it: get all files of the model", index.display());
+        let open = |shard: &String| {
+            TensorFile::open(&directory.join(shard)).map_err(|error| match error.kind() {
+                Kind::Io(_) => error.with_hint(hint.as_str()),
+                _ => error,
+            })
+        };
+        let files = shards.keys().map(open).collect::<Result<Vec<TensorFile>>>()?;
+        for (file, listed) in files.iter().zip(shards.values()) {
+            agree(&index, file, listed)?;
         }
         Ok(Self::of(files, index))
     }

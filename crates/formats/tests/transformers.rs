@@ -91,3 +91,26 @@ fn all_ends_of_a_text_are_read() {
     };
     assert_eq!((ends("qwen2-tied"), ends("llama-grouped")), (vec![1, 5], vec![1]));
 }
+
+#[test]
+fn a_window_that_is_off_by_one_would_show() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/mistral-window");
+    let wanted = TensorFile::open(&fixture.join("expected.safetensors")).unwrap();
+    let text = std::fs::read_to_string(fixture.join("expected.json")).unwrap();
+    let Expected { ids, .. } = serde_json::from_str(&text).unwrap();
+    let config = std::fs::read_to_string(fixture.join("config.json")).unwrap();
+    for window in ["3", "5", "null"] {
+        let directory = tempfile::tempdir().unwrap();
+        let changed =
+            config.replace("\"sliding_window\": 4", &format!("\"sliding_window\": {window}"));
+        assert_ne!(changed, config);
+        std::fs::write(directory.path().join("config.json"), changed).unwrap();
+        let weights = directory.path().join("model.safetensors");
+        std::fs::copy(fixture.join("model.safetensors"), weights).unwrap();
+        let loaded = load(directory.path()).unwrap();
+        let model = loaded.model.predicts_tokens().unwrap();
+        let logits = model.logits(&Tokens::new(&ids.concat(), ids.len()));
+        let error = compare(&logits, &wanted.tensor("logits").unwrap());
+        assert!(error > 100.0 * BOUND, "a window of {window} is off by {error} only");
+    }
+}

@@ -29,5 +29,5 @@ fn read_config(fields: &Fields<'_>) -> Result<ModelConfig> {
 }
 
 fn write_config(config: &ModelConfig) -> Option<Value> {
-    Some(json!({ "model": config }))
+    serde_json::to_value(config).ok().map(|model| json!({ "model": model }))
 }

@@ -12,7 +12,7 @@ mod qwen2;
 mod rope;
 
 use crate::json::Fields;
-use hearken_base::{Error, Result, nearest};
+use hearken_base::Result;
 use hearken_nn::config::{DecoderConfig, ModelConfig, StackConfig};
 use names::Names;
 use serde_json::{Value, json};
@@ -52,30 +52,16 @@ impl Family {
         found.unwrap_or_else(|| panic!("no family can express {config:?}"))
     }
 
-    /// The family that a config.json names.
+    /// The family that a config.json names. The nearest name is no help: programs write it, and
+    /// Mixtral is not a misspelt Mistral.
     pub fn named_by(fields: &Fields<'_>) -> Result<&'static Self> {
         let known: Vec<&str> = ALL.iter().map(|family| family.model_type).collect();
         let expected = format!("one of {}", known.join(", "));
-        let name = match fields.present("model_type").map(Value::as_str) {
-            Some(Some(name)) => name,
-            _ => return Err(fields.malformed("model_type", &expected)),
+        let Some(name) = fields.present("model_type").and_then(Value::as_str) else {
+            return Err(fields.malformed("model_type", &expected));
         };
-        if let Some(family) = Self::find(name) {
-            return Ok(family);
-        }
-        let error = fields.unsupported("model_type", &expected);
-        match nearest(name, known) {
-            Some(near) if near.len().abs_diff(name.len()) <= 1 => {
-                let hint = format!("did you mean {near}? otherwise, {}", hint_of(&error));
-                Err(error.with_hint(hint))
-            }
-            _ => Err(error),
-        }
+        Self::find(name).ok_or_else(|| fields.unsupported("model_type", &expected))
     }
-}
-
-fn hint_of(error: &Error) -> &str {
-    error.hint().unwrap_or_default()
 }
 
 /// There is one of each.
@@ -94,6 +80,7 @@ impl fmt::Debug for Family {
 }
 
 /// The configuration of a decoder, for families that are decoders.
+#[expect(clippy::unnecessary_wraps, reason = "there will be other kinds of models")]
 fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
     match config {
         ModelConfig::Decoder(config) => Some(config),

@@ -41,7 +41,7 @@ pub(crate) fn check(
         match files.find(theirs).and_then(|file| file.find(theirs)) {
             None => missing.push(theirs.as_str()),
             Some(entry) if entry.shape != *shape => {
-                misshapen.push(format!("{theirs} {:?} instead of {shape:?}", entry.shape));
+                misshapen.push(format!("{theirs} {:?} (expected {shape:?})", entry.shape));
             }
             Some(_) => {}
         }
@@ -60,19 +60,19 @@ fn complain(
     let mut problems = Vec::new();
     if !missing.is_empty() {
         let like = |name: &&str| match near(name, extra) {
-            Some(near) => format!("{name} (there is {near})"),
+            Some(near) => format!("{name} (nearest: {near})"),
             None => (*name).to_owned(),
         };
         // Only those that are shown are compared.
         let mut shown: Vec<String> = missing.iter().take(LISTED).map(like).collect();
         shown.extend(missing.iter().skip(LISTED).map(|name| (*name).to_owned()));
-        problems.push(format!("there is no tensor {}", some_of(&shown)));
+        problems.push(format!("missing tensors: {}", some_of(&shown)));
     }
     if !extra.is_empty() {
-        problems.push(format!("nothing is known of {}", some_of(extra)));
+        problems.push(format!("unexpected tensors: {}", some_of(extra)));
     }
     if !misshapen.is_empty() {
-        problems.push(format!("another shape than config.json says: {}", some_of(misshapen)));
+        problems.push(format!("tensors of the wrong shape: {}", some_of(misshapen)));
     }
     if problems.is_empty() {
         return Ok(());

@@ -4,7 +4,8 @@ use super::WeightFiles;
 use crate::families::names::Piece;
 use hearken_base::{Error, Result};
 use hearken_store::{TensorFile, Writer};
-use hearken_tensor::{HalfTensor, Param, Role, Saved, Storage, Tensor, with_storage};
+use hearken_tensor::{HalfTensor, Param, Role, Saved, Shape, Storage, Tensor, with_storage};
+use std::ops::Range;
 
 /// Numbers that a buffer holds, or a row if that is longer: 4 MB. A transposed matrix is read in so
 /// many passes over its rows as this goes into it, so that it should not be small.
@@ -20,24 +21,24 @@ pub(crate) fn fill(
 ) -> Result<()> {
     let shape = parameter.shape();
     if storage == Storage::F32 || parameter.role() == Role::Vector {
-        let mut value = Tensor::unset(shape);
+        let (mut value, mut scratch) = (Tensor::unset(shape), Vec::new());
         let numbers = value.data_mut();
         for piece in pieces {
             let file = file_of(files, &piece.theirs)?;
             for (start, rows) in blocks(piece) {
                 let out = &mut numbers[start..start + rows.len() * piece.width];
-                read_block(file, piece, rows, out)?;
+                read_block(file, piece, rows, &mut scratch, out)?;
             }
         }
         parameter.set_value(value);
     } else {
         let mut value = HalfTensor::zeros(shape, storage);
-        let mut buffer = Vec::new();
+        let (mut buffer, mut scratch) = (Vec::new(), Vec::new());
         for piece in pieces {
             let file = file_of(files, &piece.theirs)?;
             for (start, rows) in blocks(piece) {
                 buffer.resize(rows.len() * piece.width, 0.0);
-                read_block(file, piece, rows, &mut buffer)?;
+                read_block(file, piece, rows, &mut scratch, &mut buffer)?;
                 value.write(start, &buffer);
             }
         }
@@ -53,7 +54,7 @@ fn file_of<'a>(files: &'a WeightFiles, name: &str) -> Result<&'a TensorFile> {
 
 /// The rows of a piece in blocks that fit in a buffer: where the block starts in the parameter, and
 /// which rows of the piece it is.
-fn blocks(piece: &Piece) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+fn blocks(piece: &Piece) -> impl Iterator<Item = (usize, Range<usize>)> {
     let (first, count, width) = (piece.rows.start, piece.rows.len(), piece.width);
     let each = (BUFFER / width.max(1)).max(1);
     (0..count).step_by(each).map(move |row| {
@@ -65,14 +66,15 @@ fn blocks(piece: &Piece) -> impl Iterator<Item = (usize, std::ops::Range<usize>)
 fn read_block(
     file: &TensorFile,
     piece: &Piece,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
+    scratch: &mut Vec<f32>,
     out: &mut [f32],
 ) -> Result<()> {
     let (name, width, count) = (&piece.theirs, piece.width, piece.rows.len());
     if piece.transposed {
         // (C, R) in the file.
         let read = |start, out: &mut [f32]| file.read_range(name, start, out);
-        return columns(read, (width, count), rows, out);
+        return columns(read, (width, count), rows, scratch, out);
     }
     file.read_range(name, rows.start * width, out)
 }
@@ -81,19 +83,20 @@ fn read_block(
 fn columns(
     mut read: impl FnMut(usize, &mut [f32]) -> Result<()>,
     (rows, width): (usize, usize),
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
+    scratch: &mut Vec<f32>,
     out: &mut [f32],
 ) -> Result<()> {
     let each = columns.len();
-    let mut buffer = vec![0.0; rows * each]; // (rows, each)
+    scratch.resize(rows * each, 0.0); // (rows, each)
     if each == width {
-        read(0, &mut buffer)?;
+        read(0, scratch)?;
     } else {
-        for (row, part) in buffer.chunks_exact_mut(each.max(1)).enumerate() {
+        for (row, part) in scratch.chunks_exact_mut(each.max(1)).enumerate() {
             read(row * width + columns.start, part)?;
         }
     }
-    transpose(&buffer, rows, each, out);
+    transpose(scratch, rows, each, out);
     Ok(())
 }
 
@@ -128,12 +131,12 @@ pub(crate) fn write(parameter: &Param, piece: &Piece, writer: &mut Writer) -> Re
     // Rows of the file, which are columns of ours if it is transposed.
     let (count, width) = if piece.transposed { (shape.1, shape.0) } else { shape };
     let each = (BUFFER / width.max(1)).max(1);
-    let mut buffer = Vec::new();
+    let (mut buffer, mut scratch) = (Vec::new(), Vec::new());
     for row in (0..count).step_by(each) {
         let rows = row..(row + each).min(count);
         buffer.resize(rows.len() * width, 0.0);
         if piece.transposed {
-            columns(read, shape, rows, &mut buffer)?;
+            columns(read, shape, rows, &mut scratch, &mut buffer)?;
         } else {
             read(row * width, &mut buffer)?;
         }
@@ -146,7 +149,7 @@ pub(crate) fn write(parameter: &Param, piece: &Piece, writer: &mut Writer) -> Re
 pub(crate) fn cut(tensor: &Tensor, piece: &Piece) -> Tensor {
     let start = piece.rows.start * piece.width;
     let data = &tensor.data()[start..start + piece.rows.len() * piece.width];
-    let mut theirs = Tensor::unset(hearken_tensor::Shape::new(&piece.shape));
+    let mut theirs = Tensor::unset(Shape::new(&piece.shape));
     if piece.transposed {
         transpose(data, piece.rows.len(), piece.width, theirs.data_mut());
     } else {
@@ -169,7 +172,7 @@ mod tests {
         };
         for range in [0..37, 0..1, 5..36, 36..37] {
             let mut out = vec![f32::NAN; range.len() * rows];
-            columns(read, (rows, width), range.clone(), &mut out).unwrap();
+            columns(read, (rows, width), range.clone(), &mut Vec::new(), &mut out).unwrap();
             for (i, x) in out.iter().enumerate() {
                 let (column, row) = (range.start + i / rows, i % rows);
                 assert_eq!(*x, (row * width + column) as f32);
