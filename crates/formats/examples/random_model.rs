@@ -1,4 +1,5 @@
-//! Writes a model with random weights: something for other programs to load.
+//! Writes a model with random weights: something for other programs to load. Norms are not 1 and
+//! biases not 0, so that one that is lost on the way shows.
 //!
 //! ```sh
 //! cargo run --example random_model -- gpt2-small DIR
@@ -7,6 +8,7 @@
 
 use hearken_formats::SpecialTokens;
 use hearken_nn::{models, presets, scope::Weights};
+use hearken_tensor::{Role, rng::Rng};
 use std::error::Error;
 use std::path::Path;
 
@@ -25,6 +27,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     config.validate()?;
     let model = models::build(&config, Weights::Drawn { seed: 1 });
+    for (i, parameter) in model.parameters().iter().enumerate() {
+        if parameter.role() == Role::Vector {
+            let mut value = parameter.value();
+            let noise = Rng::new(i as u64).normal(value.shape(), 0.1);
+            value.data_mut().iter_mut().zip(noise.data()).for_each(|(x, noise)| *x += noise);
+            parameter.set_value(value);
+        }
+    }
     let directory = Path::new(directory);
     let family = hearken_formats::save(directory, model.as_ref(), &SpecialTokens::default())?;
     println!("{family:?} in {}", directory.display());
