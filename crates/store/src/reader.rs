@@ -39,19 +39,19 @@ impl TensorFile {
         let mut file = files::open(path)?;
         let size = file.metadata().map_err(Error::io("read", path))?.len();
         if size < 8 {
-            return Err(damaged(path, format!("{size} bytes are too few for a header")));
+            return Err(damaged(path, &format!("{size} bytes are too few for a header")));
         }
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(Error::io("read", path))?;
         let length = u64::from_le_bytes(length);
         if length > header::LONGEST || length > size - 8 {
             let message = format!("a header of {length} bytes does not fit in a file of {size}");
-            return Err(damaged(path, message));
+            return Err(damaged(path, &message));
         }
         let mut text = vec![0; length as usize];
         file.read_exact(&mut text).map_err(Error::io("read", path))?;
         let data = 8 + length;
-        let entries = header::parse(&text, size - data).map_err(|what| damaged(path, what))?;
+        let entries = header::parse(&text, size - data).map_err(|what| damaged(path, &what))?;
         let by_name = entries.iter().enumerate().map(|(i, entry)| (entry.name.clone(), i));
         let by_name = by_name.collect();
         Ok(Self { path: path.to_owned(), entries, by_name, data, file: Mutex::new(file) })
@@ -155,7 +155,7 @@ impl TensorFile {
     }
 }
 
-fn damaged(path: &Path, message: String) -> Error {
+fn damaged(path: &Path, message: &str) -> Error {
     let message = format!("{}: {message}", path.display());
     Error::of(Kind::Damaged, message, "the file is damaged or not safetensors: get it again")
 }

@@ -31,14 +31,14 @@ impl Writer {
     /// Writes the next numbers. Panics if there are more than the header says.
     pub fn write(&mut self, numbers: &[f32]) -> Result<()> {
         let rest = self.rest.checked_sub(numbers.len());
-        self.rest = rest.unwrap_or_else(|| panic!("more numbers than {:?} has", self.path));
+        self.rest = rest.unwrap_or_else(|| panic!("more numbers than the header says"));
         let bytes: &[u8] = bytemuck::cast_slice(numbers);
         self.file.write_all(bytes).map_err(Error::io("write", &self.path))
     }
 
     /// Forces everything to disk. Panics if there are fewer numbers than the header says.
     pub fn finish(self) -> Result<()> {
-        assert_eq!(self.rest, 0, "{:?} lacks some of its numbers", self.path);
+        assert_eq!(self.rest, 0, "fewer numbers than the header says");
         let file = self.file.into_inner().map_err(std::io::IntoInnerError::into_error);
         file.and_then(|file| file.sync_all()).map_err(Error::io("write", &self.path))
     }
