@@ -2,14 +2,16 @@
 
 1. Random checkpoints that `transformers` has written: the logits of `hearken inspect logits` and
    every gradient of `hearken inspect gradients` against PyTorch's.
-2. Checkpoints that hearken has written (--saved DIR…): `transformers` loads them as they are, and
-   gives the logits that hearken gives.
+2. Checkpoints that hearken has written, random ones of every family and any that are given
+   (--saved DIR…): `transformers` loads them as they are, and gives the logits and gradients that
+   hearken gives.
 
-    cargo build --release
-    python scripts/check_transformers.py [--hearken target/release/hearken] [--small] [--saved DIR…]
+    cargo build --release && cargo build --release -p hearken-formats --example random_model
+    python scripts/check_transformers.py [--hearken target/release/hearken]
+        [--writer target/release/examples/random_model] [--small] [--saved DIR…]
 
-Exits with 1 if a logit differs by more than 1e-4, or a gradient by more than 1e-4 of the largest
-of its parameter.
+Exits with 1 if a logit differs by more than 1e-4 of the largest, or a gradient by more than 1e-4 of
+the largest of its parameter.
 """
 
 import argparse
@@ -27,13 +29,17 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
 )
 
 BOUND = 1e-4
 
 
 def random_models(small):
-    """Name and maker: GPT-2 small itself, and Llamas of sizes that divide nothing."""
+    """Name and maker: GPT-2 small itself, and others of sizes that divide nothing."""
     layers = 2 if small else 12
     yield "gpt2-small", lambda: GPT2LMHeadModel(GPT2Config(n_layer=layers))
     yield "gpt2-untied", lambda: GPT2LMHeadModel(
@@ -52,21 +58,91 @@ def random_models(small):
             rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0,
             high_freq_factor=4.0, original_max_position_embeddings=64))
     )
+    yield "llama-attention-biases", lambda: LlamaForCausalLM(
+        LlamaConfig(**llama, attention_bias=True)
+    )
+    # Windows are shorter than the 64 tokens of a comparison, so that they matter.
+    yield "mistral-window", lambda: MistralForCausalLM(
+        MistralConfig(**(llama | dict(num_attention_heads=15, num_key_value_heads=3, head_dim=38)),
+                      sliding_window=17)
+    )
+    yield "mistral-no-window-tied", lambda: MistralForCausalLM(
+        MistralConfig(**llama, sliding_window=None, tie_word_embeddings=True)
+    )
+    yield "qwen2-odd", lambda: Qwen2ForCausalLM(Qwen2Config(**llama))
+    yield "qwen2-window-tied", lambda: Qwen2ForCausalLM(
+        Qwen2Config(**(llama | dict(num_attention_heads=15, num_key_value_heads=5, head_dim=38)),
+                    tie_word_embeddings=True, use_sliding_window=True, sliding_window=17,
+                    max_window_layers=0)
+    )
+    yield "qwen2-yarn", lambda: Qwen2ForCausalLM(
+        Qwen2Config(**llama, rope_parameters=dict(
+            rope_type="yarn", rope_theta=1e6, factor=2.5, original_max_position_embeddings=53))
+    )
 
 
-def run(hearken, *arguments):
-    done = subprocess.run([hearken, *arguments], capture_output=True, text=True)
+LLAMA_LIKE = """
+vocabulary = 701
+context = 131
+layers = 3
+width = 78
+heads = 13
+kv_heads = 1
+norm = { kind = "rms", eps = 1e-6 }
+position = { kind = "rope", base = 500000.0 }
+feed_forward = { kind = "swiglu", width = 211 }
+"""
+
+# Directories for hearken to write: the model_type that it must choose, and the model.
+WRITTEN = {
+    "written-gpt2": ("gpt2", """
+vocabulary = 503
+context = 77
+layers = 3
+width = 99
+heads = 11
+feed_forward = { kind = "gelu-tanh", width = 301 }
+bias = true
+"""),
+    "written-llama": ("llama", LLAMA_LIKE + "tied = false"),
+    "written-llama-feed-forward-biases": (
+        "llama", LLAMA_LIKE + "bias = { feed_forward = true }"),
+    "written-mistral": (
+        "mistral", LLAMA_LIKE + 'tied = false\nattention = { kind = "window", size = 17 }'),
+    "written-mistral-uneven-heads": (
+        "mistral", LLAMA_LIKE.replace("width = 78", "width = 79\nhead_width = 6")),
+    "written-qwen2": ("qwen2", LLAMA_LIKE + "bias = { attention_in = true }"),
+    "written-qwen2-window-wide-heads": (
+        "qwen2", LLAMA_LIKE + "bias = { attention_in = true }\nhead_width = 10\ntied = false\n"
+        'attention = { kind = "window", size = 17 }'),
+}
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"hearken {' '.join(arguments)}\n{done.stderr}")
+        sys.exit(f"{program} {' '.join(arguments)}\n{done.stderr}")
     return done.stdout
+
+
+def write(writer, folder):
+    """Lets hearken write a directory of each family."""
+    for name, (model_type, model) in WRITTEN.items():
+        config = folder / f"{name}.toml"
+        config.write_text('[model]\nkind = "decoder"\n' + model)
+        run(writer, str(config), str(folder / name))
+        chosen = json.loads((folder / name / "config.json").read_text())["model_type"]
+        if chosen != model_type:
+            sys.exit(f"{name} is saved as {chosen}, expected {model_type}")
+        yield folder / name
 
 
 def listed(row):
     return ",".join(str(i) for i in row)
 
 
-def compare(hearken, directory, model, folder, gradients):
-    """Largest difference of the logits, and of the gradients relative to each one's largest."""
+def compare(hearken, directory, model, folder):
+    """Largest difference of the logits, and of each gradient, relative to the largest of them."""
     torch.manual_seed(1)
     length = min(64, model.config.max_position_embeddings)
     ids = torch.randint(0, model.config.vocab_size, (2, length))
@@ -75,9 +151,7 @@ def compare(hearken, directory, model, folder, gradients):
     out = str(folder / "out.safetensors")
     run(hearken, "inspect", "logits", "--model", str(directory), *flags, "--out", out)
     logits = model(ids).logits
-    logit_error = (load_file(out)["logits"] - logits).abs().max().item()
-    if not gradients:
-        return logit_error, 0.0, "-"
+    logit_error = ((load_file(out)["logits"] - logits).abs().max() / logits.abs().max()).item()
     flags += [flag for row in targets.tolist() for flag in ("--targets", listed(row))]
     run(hearken, "inspect", "gradients", "--model", str(directory), *flags, "--out", out)
     ours = load_file(out)
@@ -88,7 +162,7 @@ def compare(hearken, directory, model, folder, gradients):
     worst, where = 0.0, "-"
     for name, parameter in model.named_parameters():
         error = ((ours[name] - parameter.grad).abs().max() / parameter.grad.abs().max()).item()
-        if error > worst:
+        if not error <= worst:  # NaN counts as worst
             worst, where = error, name
     return logit_error, worst, where
 
@@ -96,6 +170,7 @@ def compare(hearken, directory, model, folder, gradients):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hearken", default="target/release/hearken")
+    parser.add_argument("--writer", default="target/release/examples/random_model")
     parser.add_argument("--small", action="store_true", help="2 layers of GPT-2 instead of 12")
     parser.add_argument("--saved", nargs="*", default=[], help="directories written by hearken")
     arguments = parser.parse_args()
@@ -109,20 +184,20 @@ def main():
                 for parameter in model.parameters():  # norms off 1, biases off 0
                     parameter.add_(0.02 * torch.randn_like(parameter))
             model.save_pretrained(folder / name)
-            rows.append((name, *compare(arguments.hearken, folder / name, model, folder, True)))
-        for saved in arguments.saved:
+            rows.append((name, *compare(arguments.hearken, folder / name, model, folder)))
+        for saved in [*write(arguments.writer, folder), *arguments.saved]:
             model, info = AutoModelForCausalLM.from_pretrained(
                 saved, dtype=torch.float32, output_loading_info=True
             )
             lost = {key: sorted(value) for key, value in info.items() if value}
             if lost:
                 sys.exit(f"{saved}: transformers does not take it as it is: {json.dumps(lost)}")
-            name = f"{saved} ({type(model).__name__})"
-            rows.append((name, *compare(arguments.hearken, saved, model.eval(), folder, True)))
-    print(f"{'model':40} {'logits':>9} {'gradients':>9}  worst gradient")
+            name = f"{pathlib.Path(saved).name} ({type(model).__name__})"
+            rows.append((name, *compare(arguments.hearken, saved, model.eval(), folder)))
+    print(f"{'model':58} {'logits':>9} {'gradients':>9}  worst gradient")
     for name, logits, gradients, where in rows:
-        print(f"{name:40} {logits:9.1e} {gradients:9.1e}  {where}")
-    if any(logits > BOUND or gradients > BOUND for _, logits, gradients, _ in rows):
+        print(f"{name:58} {logits:9.1e} {gradients:9.1e}  {where}")
+    if not all(logits <= BOUND and gradients <= BOUND for _, logits, gradients, _ in rows):
         sys.exit(1)
 
 

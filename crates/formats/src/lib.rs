@@ -1,15 +1,18 @@
-//! Model files, in and out.
+//! Model directories, in and out, as Hugging Face's `transformers` reads and writes them.
 //!
-//! - [`safetensors`]: named tensors in one file.
-//! - [`family`]: which well-known architecture a configuration is, and how that one names and
-//!   lays out its parameters.
-//! - [`directory`]: a whole model directory as Hugging Face's `transformers` reads and writes it.
+//! - [`directory`]: loads and saves a whole directory.
+//! - [`families`]: the architectures that a directory can hold, one file each: how `config.json`
+//!   describes a model, and a table of the names of its tensors.
+//! - [`weights`]: the files of a directory that hold tensors.
+//! - [`special`]: tokens with a meaning of their own.
 
 pub mod directory;
-mod error;
-pub mod family;
-pub mod safetensors;
+pub mod families;
+mod json;
+pub mod special;
+pub mod weights;
 
-pub use directory::{load, save};
-pub use error::FormatError;
-pub use family::Family;
+pub use directory::{Loaded, load, load_as, save, to_theirs};
+pub use families::Family;
+pub use json::Fields;
+pub use special::SpecialTokens;

@@ -51,7 +51,7 @@ impl TextData {
     pub fn prepare(
         config: &RunConfig,
         directory: &RunDirectory,
-        report: &mut dyn FnMut(Progress),
+        report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         if config.data.paths.is_empty() {
             Self::stories(config)
@@ -84,7 +84,7 @@ impl TextData {
     fn text(
         config: &RunConfig,
         directory: &RunDirectory,
-        mut report: &mut dyn FnMut(Progress),
+        report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
         let length = config.model.context();
@@ -95,13 +95,13 @@ impl TextData {
         let tokenizer = match &data.tokenizer_file {
             _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
             Some(path) => Tokenizer::load(path)?,
-            None => training(data).train(source.texts(), Some(source.length()), &mut report)?,
+            None => training(data).train(source.texts(), Some(source.length()), report)?,
         };
         let validation = Validation::Fraction(data.validation);
         let cache = directory.file(TOKENS);
         let changes = if directory.is_resumed() { Changes::Refused } else { Changes::Allowed };
         let corpus =
-            Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, &mut report)?;
+            Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, report)?;
         // Not before the tokens have been found to fit: a refused run keeps what it had.
         if !resumed {
             tokenizer.save(&kept)?;

@@ -19,7 +19,7 @@ pub struct OpenModel {
     /// The model.
     pub model: Box<dyn Model>,
     /// How its directory names things.
-    pub family: Family,
+    pub family: &'static Family,
     /// Tokens with a meaning of their own.
     pub special: SpecialTokens,
 }

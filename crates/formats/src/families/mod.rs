@@ -1,0 +1,105 @@
+//! The architectures that a directory can hold, one file each.
+//!
+//! A family says how `config.json` describes a model and has a table of the names of its tensors.
+//! To add one, write its file and add it to [`ALL`]; [`names`] explains the table.
+
+mod gpt2;
+mod hearken;
+mod llama;
+mod mistral;
+pub mod names;
+mod qwen2;
+mod rope;
+
+use crate::json::Fields;
+use hearken_base::Result;
+use hearken_nn::config::{DecoderConfig, ModelConfig, StackConfig};
+use names::Names;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// Every family. A model is saved as the first that can express it; ours can express everything.
+pub static ALL: &[&Family] =
+    &[&gpt2::FAMILY, &llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &hearken::FAMILY];
+
+/// An architecture as `transformers` knows it.
+pub struct Family {
+    /// `model_type` in config.json.
+    pub model_type: &'static str,
+    /// The class in `architectures`.
+    pub architecture: &'static str,
+    /// The model that a config.json describes.
+    pub read_config: fn(&Fields<'_>) -> Result<ModelConfig>,
+    /// The fields of config.json that describe a model; `None` if they cannot.
+    pub write_config: fn(&ModelConfig) -> Option<Value>,
+    /// What its tensors are called.
+    pub names: Names,
+    /// The start of their names that some files leave out; may be empty.
+    pub optional_prefix: &'static str,
+    /// Patterns of names of tensors that carry nothing and are not read.
+    pub ignored: &'static [&'static str],
+}
+
+impl Family {
+    /// The family of this `model_type`.
+    pub fn find(model_type: &str) -> Option<&'static Self> {
+        ALL.iter().copied().find(|family| family.model_type == model_type)
+    }
+
+    /// The first family that can express a model, and the fields that describe it.
+    pub fn expressing(config: &ModelConfig) -> (&'static Self, Value) {
+        let found = ALL.iter().find_map(|family| Some((*family, (family.write_config)(config)?)));
+        found.unwrap_or_else(|| panic!("no family can express {config:?}"))
+    }
+
+    /// The family that a config.json names. The nearest name is no help: programs write it, and
+    /// Mixtral is not a misspelt Mistral.
+    pub fn named_by(fields: &Fields<'_>) -> Result<&'static Self> {
+        let known: Vec<&str> = ALL.iter().map(|family| family.model_type).collect();
+        let expected = format!("one of {}", known.join(", "));
+        let Some(name) = fields.present("model_type").and_then(Value::as_str) else {
+            return Err(fields.malformed("model_type", &expected));
+        };
+        Self::find(name).ok_or_else(|| fields.unsupported("model_type", &expected))
+    }
+}
+
+/// There is one of each.
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        self.model_type == other.model_type
+    }
+}
+
+impl Eq for Family {}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.model_type)
+    }
+}
+
+/// The configuration of a decoder, for families that are decoders.
+#[expect(clippy::unnecessary_wraps, reason = "there will be other kinds of models")]
+fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
+    match config {
+        ModelConfig::Decoder(config) => Some(config),
+    }
+}
+
+/// The blocks of a model.
+fn stack_of(config: &ModelConfig) -> &StackConfig {
+    match config {
+        ModelConfig::Decoder(config) => &config.stack,
+    }
+}
+
+/// The fields that all families of `transformers` share.
+fn common(config: &DecoderConfig) -> Value {
+    json!({
+        "vocab_size": config.vocabulary,
+        "tie_word_embeddings": config.tied,
+        "initializer_range": crate::json::number(config.stack.init.deviation),
+        "use_cache": true,
+    })
+}

@@ -1,0 +1,71 @@
+//! Tokens with a meaning of their own, from `generation_config.json` or `config.json`.
+
+use crate::json::{self, Fields};
+use hearken_base::{Error, Kind, Result};
+use serde_json::{Value, json};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Tokens that begin, end or fill up a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Begins a text.
+    pub begin: Option<u32>,
+    /// Each of them ends a text.
+    pub ends: Vec<u32>,
+    /// Fills up a batch.
+    pub pad: Option<u32>,
+}
+
+impl SpecialTokens {
+    /// What the directory says: `generation_config.json` if it is there and says so, else `config`.
+    pub fn read(directory: &Path, config: &Fields<'_>) -> Result<Self> {
+        let path = directory.join("generation_config.json");
+        let generation = match json::read(&path) {
+            Err(error) if error.kind() == Kind::Io(ErrorKind::NotFound) => Value::Null,
+            read => read?,
+        };
+        if !generation.is_object() && !generation.is_null() {
+            let message = format!("{} is not a JSON object", path.display());
+            return Err(Error::new(message, "remove it, or get the file again"));
+        }
+        let generation = Fields::new(&path, &generation);
+        let find = |key: &str| -> Result<Vec<u32>> {
+            let first = read_ids(&generation, key)?;
+            if first.is_empty() { read_ids(config, key) } else { Ok(first) }
+        };
+        let one = |key: &str| find(key).map(|ids| ids.first().copied());
+        Ok(Self {
+            begin: one("bos_token_id")?,
+            ends: find("eos_token_id")?,
+            pad: one("pad_token_id")?,
+        })
+    }
+
+    /// As `config.json` and `generation_config.json` have them.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "bos_token_id": self.begin,
+            "eos_token_id": json::ids(&self.ends),
+            "pad_token_id": self.pad,
+        })
+    }
+}
+
+/// A number or a list of numbers. Negative ones stand for none, as in the first Llama.
+fn read_ids(fields: &Fields<'_>, key: &str) -> Result<Vec<u32>> {
+    let bad = || fields.malformed(key, "a token id or a list of token ids");
+    let one = |value: &Value| -> Result<Option<u32>> {
+        if value.as_i64().is_some_and(|id| id < 0) {
+            return Ok(None);
+        }
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.map(Some).ok_or_else(bad)
+    };
+    let found = match fields.present(key) {
+        None => Vec::new(),
+        Some(Value::Array(many)) => many.iter().map(one).collect::<Result<Vec<_>>>()?,
+        Some(single) => vec![one(single)?],
+    };
+    Ok(found.into_iter().flatten().collect())
+}

@@ -1,0 +1,19 @@
+//! Files on disk, read with an eye on what they claim.
+//!
+//! - [`TensorFile`] and [`Writer`]: named tensors in one file ([safetensors]), read and written piece
+//!   by piece, so that no file is ever in memory as a whole.
+//! - [`files`]: regular files, and text of bounded size.
+//!
+//! [safetensors]: https://huggingface.co/docs/safetensors
+
+pub mod files;
+mod header;
+mod reader;
+mod writer;
+
+pub use header::Entry;
+pub use reader::TensorFile;
+pub use writer::{Writer, write};
+
+#[cfg(test)]
+mod tests;
