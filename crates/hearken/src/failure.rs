@@ -16,9 +16,6 @@ pub(crate) enum Failure {
     Output(io::Error),
     /// The user stopped it, and was told how to go on: exit code 130.
     Interrupted,
-    /// The input was wrong, in text that may end in a line `hint: …`: from crates and commands
-    /// whose errors do not keep message and hint apart yet.
-    Input(String),
 }
 
 impl Failure {
@@ -38,10 +35,6 @@ impl Failure {
         let code = match self {
             Self::Error(error) => {
                 say!("error: {error}");
-                2
-            }
-            Self::Input(message) => {
-                say!("error: {message}");
                 2
             }
             Self::Check(error) => {
@@ -72,27 +65,6 @@ impl From<Error> for Failure {
         match error.kind() {
             Kind::Diverged => Self::Check(error),
             _ => Self::Error(error),
-        }
-    }
-}
-
-/// Errors of crates that do not use [`Error`] yet.
-macro_rules! from_text {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Failure {
-            fn from(error: $error) -> Self {
-                Self::Input(error.to_string())
-            }
-        }
-    )*};
-}
-from_text!(hearken::formats::FormatError, hearken::nn::config::ConfigError);
-
-impl From<hearken::train::Error> for Failure {
-    fn from(error: hearken::train::Error) -> Self {
-        match error {
-            hearken::train::Error::Diverged { .. } => Self::check(error.to_string(), ""),
-            _ => Self::Input(error.to_string()),
         }
     }
 }

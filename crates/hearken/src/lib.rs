@@ -36,6 +36,7 @@ pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
 pub use hearken_nn as nn;
 pub use hearken_show as show;
+pub use hearken_store as store;
 pub use hearken_tasks as tasks;
 pub use hearken_tensor as tensor;
 pub use hearken_train as train;

@@ -83,10 +83,13 @@ fn check_environment() -> Result<(), Failure> {
         _ => None,
     };
     if let Some(text) = value("HEARKEN_SIMD") {
-        hearken::kernels::isa::parse(&text).map_err(|message| Failure::input(message, ""))?;
+        hearken::kernels::isa::parse(&text).map_err(|message| {
+            Failure::input(message, "unset it to use the best that this CPU has")
+        })?;
     }
     if let Some(text) = value("HEARKEN_THREADS") {
-        hearken::kernels::threads::parse(&text).map_err(|message| Failure::input(message, ""))?;
+        hearken::kernels::threads::parse(&text)
+            .map_err(|message| Failure::input(message, "unset it to use every core"))?;
     }
     Ok(())
 }

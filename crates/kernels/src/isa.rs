@@ -113,17 +113,15 @@ fn amx_is_permitted() -> bool {
     false
 }
 
-/// Reads a value of `HEARKEN_SIMD`.
+/// Reads a value of `HEARKEN_SIMD`; or says what is wrong with it.
 pub fn parse(text: &str) -> Result<Isa, String> {
     let isa = Isa::ALL.into_iter().find(|isa| isa.name() == text).ok_or_else(|| {
-        format!("HEARKEN_SIMD is '{text}', expected portable, avx2, avx512 or amx\nhint: unset it to use what this CPU has")
+        format!("HEARKEN_SIMD is '{text}', expected portable, avx2, avx512 or amx")
     })?;
     if isa.available() {
         Ok(isa)
     } else {
-        Err(format!(
-            "HEARKEN_SIMD is '{text}', which this CPU or its system does not have\nhint: unset it to use what there is"
-        ))
+        Err(format!("HEARKEN_SIMD is '{text}', which this CPU or its system does not have"))
     }
 }
 

@@ -30,13 +30,13 @@ use std::sync::OnceLock;
 /// No more threads than this, whatever is asked for.
 pub const MOST_THREADS: usize = 256;
 
-/// Reads a value of `HEARKEN_THREADS`.
+/// Reads a value of `HEARKEN_THREADS`; or says what is wrong with it.
 pub fn parse(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if (1..=MOST_THREADS).contains(&n) => Ok(n),
-        _ => Err(format!(
-            "HEARKEN_THREADS is '{text}', expected a number from 1 to {MOST_THREADS}\nhint: unset it to use every core"
-        )),
+        _ => {
+            Err(format!("HEARKEN_THREADS is '{text}', expected a number from 1 to {MOST_THREADS}"))
+        }
     }
 }
 

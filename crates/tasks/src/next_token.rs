@@ -150,7 +150,8 @@ impl Task for NextToken {
 
 /// Gives `own` parameters the numbers of those that were loaded from `dir`.
 fn take_over(own: &[Param], loaded: &[Param], dir: &Path) -> Result<()> {
-    let differ = |(own, new): &(&Param, &Param)| (own.name(), own.shape()) != (new.name(), new.shape());
+    let differ =
+        |(own, new): &(&Param, &Param)| (own.name(), own.shape()) != (new.name(), new.shape());
     if let Some((own, new)) = own.iter().zip(loaded).find(differ) {
         return Err(Error::new(
             format!(

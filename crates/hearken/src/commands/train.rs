@@ -1,5 +1,6 @@
 //! `hearken train`: learn a language model from text.
 
+use super::plan::states;
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
 use crate::terminal::{Progress, say};
@@ -8,12 +9,12 @@ use hearken::data::{Progress as Done, Stage};
 use hearken::kernels::isa;
 use hearken::nn::config::ModelConfig;
 use hearken::nn::models;
-use hearken::nn::plan::{Memory, Plan, States, Training};
+use hearken::nn::plan::{Memory, Plan, Training};
 use hearken::nn::scope::Weights;
 use hearken::show::number::{bytes as size, thousands};
 use hearken::tasks::data::FILES;
 use hearken::tasks::{NextToken, RunConfig, TextData};
-use hearken::tensor::Role;
+use hearken::train::evaluation::Metric;
 use hearken::train::interrupt;
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
@@ -218,12 +219,11 @@ fn next_run(config: &RunConfig) -> Result<RunDirectory> {
 
 /// What the memory of training depends on.
 fn training(train: &TrainConfig, tokens: usize) -> Training {
-    let states = |role| train.optimizer.state_per_parameter(role);
     Training {
         batch: train.rows_at_once(),
         side_by_side: train.parts_at_once(),
         tokens,
-        states: States { hidden: states(Role::Hidden), other: states(Role::Table) },
+        states: states(&train.optimizer),
         activation_bytes: if train.precision == Precision::F32 { 4 } else { 2 },
         checkpointing: train.gradient_checkpointing,
     }
@@ -302,15 +302,15 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
         out.flush()?;
         return Err(Failure::Interrupted);
     }
-    match &summary.best {
-        Some(Best { step, val_loss: loss, whole, .. }) => {
-            let of = if *whole { "" } else { " on a sample" };
-            write!(out, "validation loss {loss:.4}{of} after step {step}")?;
-            if let Some(floor) = floor {
-                write!(out, ": {:.4} above the floor of {floor:.4}", loss - floor)?;
+    match summary.best.as_ref().and_then(|best| Some((best, best.deciding()?))) {
+        Some((best, Metric { name, value, .. })) => {
+            let of = if best.whole { "" } else { " on a sample" };
+            write!(out, "validation {name} {value:.4}{of} after step {}", best.step)?;
+            if let Some(floor) = floor.filter(|_| name == Metric::LOSS) {
+                write!(out, ": {:.4} above the floor of {floor:.4}", value - floor)?;
             }
             writeln!(out)?;
-            if let (false, Some(last)) = (whole, summary.val_loss) {
+            if let (false, Some(last)) = (best.whole, summary.metric(name)) {
                 writeln!(out, "on everything {last:.4} after step {}", summary.step)?;
             }
         }

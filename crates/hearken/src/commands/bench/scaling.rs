@@ -21,16 +21,18 @@ mod chart;
 use super::timing::{Times, repeat, timed};
 use super::train::Step;
 use super::{check_memory, write_json};
+use crate::commands::plan::states;
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use hearken::base::Error;
+use hearken::base::settings::Settings;
 use hearken::kernels::threads::{MOST_THREADS, with_threads};
 use hearken::nn::config::{DecoderConfig, ModelConfig};
-use hearken::nn::parse;
 use hearken::nn::plan::{Plan, Training};
 use hearken::show::number::percent;
 use hearken::show::{Columns, StatusLine};
 use hearken::tensor::pool;
+use hearken::train::OptimizerConfig;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -286,7 +288,7 @@ impl Case {
              width = {width}\nheads = {heads}\nposition = {{ kind = \"learned\" }}\n\
              feed_forward = {{ kind = \"gelu-tanh\" }}\n"
         );
-        let ModelConfig::Decoder(config) = parse::from_toml(&text, "scaling")?;
+        let ModelConfig::Decoder(config) = Settings::parse(&text, "scaling")?.read()?;
         Ok(config)
     }
 
@@ -297,7 +299,7 @@ impl Case {
             batch: self.batch,
             tokens: self.tokens,
             side_by_side: 1,
-            optimizer_states: 2,
+            states: states(&OptimizerConfig::default()),
             activation_bytes: 4,
             checkpointing: false,
         });

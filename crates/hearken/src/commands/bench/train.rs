@@ -3,24 +3,26 @@
 use super::timing::{Times, timed};
 use super::{Memory, check_memory, write_json};
 use crate::commands::bench::profile_svg;
+use crate::commands::plan::states;
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
-use crate::run_config::preset_or_file;
-use hearken::base::Error;
+use hearken::base::settings::{self, Setting, Settings, Value};
+use hearken::base::{Error, Result};
 use hearken::nn::config::{DecoderConfig, ModelConfig};
-use hearken::nn::decoder::Decoder;
-use hearken::nn::layers::{Noise, Pass};
-use hearken::nn::parse;
+use hearken::nn::models::{Decoder, Model, loss_and_gradients};
+use hearken::nn::pass::{Noise, Pass};
 use hearken::nn::plan::{Plan, Training};
+use hearken::nn::presets;
 use hearken::show::number::percent;
 use hearken::show::{Columns, StatusLine};
+use hearken::tasks::config::preset_or_file;
 use hearken::tensor::ops::cross_entropy::Options;
+use hearken::tensor::profile;
 use hearken::tensor::rng::Rng;
-use hearken::tensor::{Param, profile};
 use hearken::train::config::even_parts;
 use hearken::train::norms::{clip_factor, gradient_squares};
-use hearken::train::{DecayRule, Optimizer, OptimizerConfig, Role};
-use serde::{Deserialize, Serialize};
+use hearken::train::{DecayRule, Optimizer, OptimizerConfig};
+use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -76,28 +78,17 @@ Keys of --json:
   peak_rss_bytes, peak_tensor_bytes, allocations_per_step, losses
   profile                with --profile: per operation forward_ms and backward_ms of a step";
 
-#[derive(Deserialize)]
-struct File {
-    model: ModelConfig,
-    #[serde(default)]
-    bench: Bench,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The `[bench]` table.
 struct Bench {
     batch: usize,
-    #[serde(default = "one")]
     side_by_side: usize,
 }
 
-fn one() -> usize {
-    1
-}
-
-impl Default for Bench {
-    fn default() -> Self {
-        Self { batch: 1, side_by_side: 1 }
+impl Setting for Bench {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        value.table(|t| {
+            Ok(Self { batch: t.or("batch", 1)?, side_by_side: t.or("side_by_side", 1)? })
+        })
     }
 }
 
@@ -146,7 +137,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         batch,
         tokens,
         side_by_side: parts,
-        optimizer_states: 2,
+        states: states(&OptimizerConfig::default()),
         activation_bytes: 4,
         checkpointing: false,
     });
@@ -260,19 +251,19 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
 }
 
 fn read(name: &str) -> Result<(DecoderConfig, Bench), Failure> {
-    let file: File = parse::from_toml(&preset_or_file(name)?, name)?;
-    let ModelConfig::Decoder(mut config) = file.model;
+    let text = preset_or_file(name)?;
+    let ModelConfig::Decoder(mut config) = presets::model_of(&text, name)?;
+    let bench = Settings::parse(&text, name)?.read_only("bench")?.unwrap_or_else(settings::default);
     if config.vocabulary == 0 {
         config.vocabulary = 256; // what a tokenizer would decide
     }
     config.validate()?;
-    Ok((config, file.bench))
+    Ok((config, bench))
 }
 
 /// A model with its optimiser and one batch of random tokens.
 pub(super) struct Step {
     model: Decoder,
-    parameters: Vec<Param>,
     optimizer: Optimizer,
     ids: Vec<u32>,
     targets: Vec<u32>,
@@ -288,11 +279,11 @@ impl Step {
         let vocabulary = config.vocabulary;
         let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
         let (ids, targets) = (draw(), draw());
-        let model = Decoder::new(config, 1);
-        let parameters = model.parameters();
-        let roles = parameters.iter().map(|p| (p.clone(), Role::of(p.name(), p.shape().dims())));
-        let optimizer = Optimizer::new(OptimizerConfig::default(), DecayRule::default(), roles);
-        Self { model, parameters, optimizer, ids, targets, batch, parts, done: 0 }
+        let model = Decoder::drawn(config, 1);
+        let parameters = model.parameters().iter().cloned();
+        let (config, decay) = (OptimizerConfig::default(), DecayRule::default());
+        let optimizer = Optimizer::new(config, decay, parameters);
+        Self { model, optimizer, ids, targets, batch, parts, done: 0 }
     }
 
     /// One step; gives its loss.
@@ -300,10 +291,10 @@ impl Step {
         self.done += 1;
         let pass = Pass::train(Noise { seed: 1, step: self.done });
         let (ids, targets, options) = (&self.ids, &self.targets, Options::default());
-        let loss =
-            self.model.loss_and_gradients(ids, targets, self.batch, self.parts, &pass, options);
+        let (batch, parts) = (self.batch, self.parts);
+        let loss = loss_and_gradients(&self.model, ids, targets, batch, parts, &pass, options);
         profile::mark("(parts added up)");
-        let norm = gradient_squares(&self.parameters, 1.0).iter().sum::<f64>().sqrt();
+        let norm = gradient_squares(self.model.parameters(), 1.0).iter().sum::<f64>().sqrt();
         profile::mark("(gradient norm)");
         self.optimizer.step(1e-3, clip_factor(norm, 1.0) as f32);
         self.optimizer.zero_gradients();

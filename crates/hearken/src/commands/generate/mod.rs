@@ -207,8 +207,7 @@ impl Job {
                 return Err(Failure::input(message, "name a --tokenizer"));
             }
         }
-        let ends =
-            if arguments.ignore_end { Vec::new() } else { model.ends(tokenizer.as_ref()) };
+        let ends = if arguments.ignore_end { Vec::new() } else { model.ends(tokenizer.as_ref()) };
         Ok(Self {
             model,
             tokenizer,
@@ -288,8 +287,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if io::stdin().is_terminal() && !arguments.json {
         return converse(&mut writer);
     }
-    let text = io::read_to_string(io::stdin())
-        .map_err(|error| Failure::input(format!("cannot read the prompt from stdin: {error}"), ""))?;
+    let text = io::read_to_string(io::stdin()).map_err(|error| {
+        Failure::input(format!("cannot read the prompt from stdin: {error}"), "")
+    })?;
     // `echo` ends its line; the prompt does not.
     writer.write(&Prompt::Text(text.strip_suffix('\n').unwrap_or(&text).to_owned()), 0)
 }

@@ -2,9 +2,10 @@
 
 use crate::failure::Failure;
 use crate::model::{ModelArguments, parse_ids, parse_targets};
-use hearken::formats::{directory, safetensors};
+use hearken::formats;
 use hearken::nn::models::Tokens;
 use hearken::nn::pass::Pass;
+use hearken::store;
 use hearken::tensor::Tensor;
 use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
 use serde_json::json;
@@ -78,7 +79,7 @@ pub(super) fn logits(arguments: &LogitArguments) -> Result<(), Failure> {
         model.check(sequence)?;
     }
     let logits = model.predicts_tokens()?.logits(&Tokens::new(&ids.concat(), ids.len())); // (B, T, V)
-    safetensors::write(&arguments.out, [("logits", &logits)])?;
+    store::write(&arguments.out, [("logits", &logits)])?;
     let mut out = io::stdout();
     let (shape, path) = (logits.shape(), arguments.out.display());
     if arguments.json {
@@ -120,9 +121,9 @@ pub(super) fn gradients(arguments: &GradientArguments) -> Result<(), Failure> {
             (p.name().to_owned(), gradient)
         })
         .collect();
-    let gradients = formats::to_theirs(&model.model.config(), model.family, &ours);
+    let gradients = formats::to_theirs(&model.model.config(), model.family, &ours)?;
     let named = gradients.iter().map(|(name, gradient)| (name.as_str(), gradient));
-    safetensors::write(&arguments.out, named.chain([("loss", loss.value())]))?;
+    store::write(&arguments.out, named.chain([("loss", loss.value())]))?;
     write_gradients(arguments, loss.value().item(), &gradients, &arguments.out)
 }
 

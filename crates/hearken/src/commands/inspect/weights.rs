@@ -1,10 +1,12 @@
 //! `hearken inspect weights`: what a model directory holds.
 
 use crate::failure::Failure;
-use crate::model::{ModelArguments, locate};
-use hearken::formats::{directory, safetensors};
+use crate::model::ModelArguments;
+use hearken::formats::weights::WeightFiles;
 use hearken::show::number::significant;
 use hearken::show::{Columns, Terminal};
+use hearken::store::Entry;
+use hearken::tasks::open::locate;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
@@ -52,12 +54,9 @@ struct Row {
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let directory = locate(arguments.model.model.as_deref())?;
     let mut tensors = Vec::new();
-    for file in directory::weight_files(&directory)? {
-        let entries = safetensors::entries(&file)?;
-        let values = safetensors::read(&file)?;
-        for entry in entries {
-            let Some(value) = values.get(&entry.name) else { continue };
-            tensors.push(row(entry, value.data()));
+    for file in WeightFiles::open(&directory)?.files() {
+        for entry in file.entries() {
+            tensors.push(row(entry, file.tensor(&entry.name)?.data()));
         }
     }
     let report = Report { parameters: tensors.iter().map(|t| t.parameters).sum(), tensors };
@@ -71,7 +70,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn row(entry: safetensors::Entry, data: &[f32]) -> Row {
+fn row(entry: &Entry, data: &[f32]) -> Row {
     let squares: f64 = data.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     // Unlike f32::max, this lets a NaN be seen.
     let larger = |most: f32, x: &f32| if x.abs() > most || x.is_nan() { x.abs() } else { most };
@@ -80,9 +79,9 @@ fn row(entry: safetensors::Entry, data: &[f32]) -> Row {
         norm: squares.sqrt(),
         rms: (squares / data.len().max(1) as f64).sqrt(),
         largest: data.iter().fold(0.0, larger),
-        name: entry.name,
-        shape: entry.shape,
-        dtype: entry.dtype,
+        name: entry.name.clone(),
+        shape: entry.shape.clone(),
+        dtype: entry.dtype.clone(),
     }
 }
 

@@ -1,15 +1,14 @@
 //! Two steps of training, to hold the plan against what they really take.
 
-use super::{OptimizerChoice, Report};
+use super::Report;
 use crate::failure::Failure;
 use crate::machine;
-use hearken::nn::decoder::Decoder;
-use hearken::nn::layers::{Noise, Pass};
+use hearken::nn::models::{Decoder, Model, loss_and_gradients};
+use hearken::nn::pass::{Noise, Pass};
 use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::{pool, with_storage};
-use hearken::train::{DecayRule, Optimizer, OptimizerConfig, Role};
+use hearken::train::{DecayRule, Optimizer};
 use serde::Serialize;
-use serde_json::json;
 use std::time::Instant;
 
 /// What two steps took.
@@ -38,13 +37,10 @@ pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
     pool::reset_peak();
     machine::reset_peak_resident();
     let before = machine::peak_resident_bytes();
-    let mut model = Decoder::new(report.model.clone(), 1);
+    let mut model = Decoder::drawn(report.model.clone(), 1);
     model.set_checkpointing(chosen.checkpointing);
-    let parameters = model.parameters().into_iter().map(|parameter| {
-        let role = Role::of(parameter.name(), parameter.shape().dims());
-        (parameter, role)
-    });
-    let config = optimizer(chosen.optimizer)?;
+    let config = chosen.optimizer.config()?;
+    let parameters = model.parameters().iter().cloned();
     let mut optimizer = Optimizer::new(config, DecayRule::default(), parameters);
     let vocabulary = report.model.vocabulary;
     let ids: Vec<u32> =
@@ -55,7 +51,7 @@ pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
         let pass = Pass::train(Noise { seed: 1, step });
         with_storage(chosen.precision.precision().storage(), || {
             let (batch, parts) = (chosen.batch_size, chosen.side_by_side);
-            model.loss_and_gradients(&ids, &ids, batch, parts, &pass, Options::default())
+            loss_and_gradients(&model, &ids, &ids, batch, parts, &pass, Options::default())
         });
         optimizer.step(1e-4, 1.0);
         optimizer.zero_gradients();
@@ -69,17 +65,4 @@ pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
         resident: resident.map(|(most, before)| most.saturating_sub(before)),
         seconds,
     })
-}
-
-/// With its usual constants.
-fn optimizer(choice: OptimizerChoice) -> Result<OptimizerConfig, Failure> {
-    let config = match choice {
-        OptimizerChoice::Sgd => json!({ "kind": "sgd" }),
-        OptimizerChoice::Momentum => json!({ "kind": "sgd", "momentum": 0.9 }),
-        OptimizerChoice::Lion => json!({ "kind": "lion" }),
-        OptimizerChoice::Muon => json!({ "kind": "muon" }),
-        OptimizerChoice::Adam => json!({ "kind": "adam" }),
-        OptimizerChoice::AdamW => json!({ "kind": "adamw" }),
-    };
-    serde_json::from_value(config).map_err(|error| Failure::input(error.to_string(), ""))
 }

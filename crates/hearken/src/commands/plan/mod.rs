@@ -5,15 +5,17 @@ mod table;
 
 use crate::failure::Failure;
 use crate::machine;
-use crate::run_config::preset_or_file;
+use hearken::base::settings::Settings;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::config::{DecoderConfig, ModelConfig};
-use hearken::nn::parse;
-use hearken::nn::plan::{Memory, Plan, Training};
+use hearken::nn::plan::{Memory, Plan, States, Training};
+use hearken::nn::presets;
+use hearken::tasks::config::preset_or_file;
+use hearken::tensor::Role;
 use hearken::train::config::even_parts;
 use hearken::train::schedule::usual_warmup;
 use hearken::train::{OptimizerConfig, Precision, TrainConfig};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::io;
 use std::io::Write;
 
@@ -107,14 +109,24 @@ impl OptimizerChoice {
         }
     }
 
-    /// Numbers per parameter. Muon keeps one for the hidden matrices, which are nearly all.
-    fn states(self) -> usize {
-        match self {
-            Self::Sgd => 0,
-            Self::Momentum | Self::Lion | Self::Muon => 1,
-            Self::Adam | Self::AdamW => 2,
-        }
+    /// With its usual constants.
+    fn config(self) -> Result<OptimizerConfig, Failure> {
+        let text = match self {
+            Self::Sgd => "kind = \"sgd\"",
+            Self::Momentum => "kind = \"sgd\"\nmomentum = 0.9",
+            Self::Lion => "kind = \"lion\"",
+            Self::Muon => "kind = \"muon\"",
+            Self::Adam => "kind = \"adam\"",
+            Self::AdamW => "kind = \"adamw\"",
+        };
+        Ok(Settings::parse(text, "the optimiser")?.read()?)
     }
+}
+
+/// What the optimiser keeps per weight.
+pub(crate) fn states(optimizer: &OptimizerConfig) -> States {
+    let of = |role| optimizer.state_per_parameter(role);
+    States { hidden: of(Role::Hidden), other: of(Role::Table) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -183,15 +195,15 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn training(self) -> Training {
-        Training {
+    fn training(self) -> Result<Training, Failure> {
+        Ok(Training {
             batch: self.batch_size,
             tokens: self.tokens,
-            optimizer_states: self.optimizer.states(),
+            states: states(&self.optimizer.config()?),
             activation_bytes: if self.precision == PrecisionChoice::F32 { 4 } else { 2 },
             checkpointing: self.checkpointing,
             side_by_side: self.side_by_side,
-        }
+        })
     }
 }
 
@@ -240,7 +252,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             training: plan.training_flops_per_token(chosen.tokens),
         },
         training: chosen,
-        memory: plan.memory(chosen.training()).into(),
+        memory: plan.memory(chosen.training()?).into(),
         cache: CacheRow {
             f32: cache(CacheKind::F32),
             f16: cache(CacheKind::F16),
@@ -265,19 +277,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The model and how it is trained, from a file or a preset.
 fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
-    /// Other tables are the concern of other commands.
-    #[derive(Deserialize)]
-    struct File {
-        model: ModelConfig,
-        #[serde(default)]
-        train: TrainConfig,
-    }
-    let file: File = parse::from_toml(&preset_or_file(name)?, name)?;
-    let ModelConfig::Decoder(model) = file.model;
+    let text = preset_or_file(name)?;
+    // Other tables are the concern of other commands.
+    let ModelConfig::Decoder(model) = presets::model_of(&text, name)?;
     model.validate()?;
     // Memory does not depend on the warm-up: a default that is too long for a short run is cut, as
     // `train` does, and whether it is the default does not matter here.
-    let mut train = file.train;
+    let mut train: TrainConfig =
+        Settings::parse(&text, name)?.read_only("train")?.unwrap_or_default();
     train.schedule = train.schedule.with_warmup_at_most(usual_warmup(train.steps));
     train.validate()?;
     Ok((model, train))

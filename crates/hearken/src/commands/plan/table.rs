@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let terminal = Terminal::stdout();
-    let c = &report.model;
+    let (model, c) = (&report.model, &report.model.stack);
     writeln!(
         out,
         "{} {} layers × {}, {} heads of {}{}, feed-forward {}, context {}, vocabulary {}",
@@ -19,8 +19,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         c.head_width(),
         if c.kv_heads() == c.heads { String::new() } else { format!(" on {}", c.kv_heads()) },
         c.feed_forward_width(),
-        c.context,
-        c.vocabulary
+        model.context,
+        model.vocabulary
     )?;
 
     writeln!(out, "\n{}", terminal.bold("parameters"))?;
