@@ -2,6 +2,7 @@
 
 use crate::common::run;
 use crate::{CHARACTERS, config, model_directory, parse, with_model, write_model};
+use hearken::nn::models::Generates;
 use serde_json::Value;
 use std::path::Path;
 

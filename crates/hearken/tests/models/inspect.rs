@@ -2,8 +2,9 @@
 
 use crate::common::run;
 use crate::{CHARACTERS, model_directory, parse, with_model, write_model};
-use hearken::formats::safetensors;
-use hearken::nn::layers::Pass;
+use hearken::nn::models::{Model, PredictsTokens, Tokens};
+use hearken::nn::pass::Pass;
+use hearken::store::TensorFile;
 use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
 
 #[test]
@@ -14,9 +15,9 @@ fn logits_are_those_of_the_model() {
     let rest = ["--ids", "1,2,3", "--ids", "4,5,6", "--out", out.to_str().unwrap()];
     let ran = run(&mut with_model(&["inspect", "logits"], directory.path(), &rest)).succeeded();
     assert!(ran.stdout.starts_with("logits (2, 3, 29) in "), "{}", ran.stdout);
-    let logits = &safetensors::read(&out).unwrap()["logits"];
+    let logits = TensorFile::open(&out).unwrap().tensor("logits").unwrap();
     assert_eq!(logits.shape().dims(), [2, 3, CHARACTERS.len()]);
-    assert_eq!(logits.data(), model.logits(&[1, 2, 3, 4, 5, 6], 2).data());
+    assert_eq!(logits.data(), model.logits(&Tokens::new(&[1, 2, 3, 4, 5, 6], 2)).data());
     let json = run(&mut with_model(
         &["inspect", "logits"],
         directory.path(),
@@ -35,22 +36,23 @@ fn gradients_come_with_the_loss_and_the_names_of_the_directory() {
     let ran = run(&mut with_model(&["inspect", "gradients"], directory.path(), &rest));
     let json = parse(&ran.succeeded().stdout);
     let (ids, targets) = ([1, 2, 3], [IGNORED, 3, 4]);
-    let loss = model.loss(&ids, &targets, 1, &Pass::evaluate(), Options::default());
+    let tokens = Tokens::new(&ids, 1);
+    let loss = model.loss(&tokens, &targets, &Pass::evaluate(), Options::default()).mean();
     loss.backward();
-    let file = safetensors::read(&out).unwrap();
-    assert_eq!(file["loss"].item(), loss.value().item());
+    let file = TensorFile::open(&out).unwrap();
+    assert_eq!(file.tensor("loss").unwrap().item(), loss.value().item());
     assert_eq!(json["loss"].as_f64().unwrap() as f32, loss.value().item());
     // GPT-2's names, and its matrices are ours transposed.
     let ours = model.parameters();
     let own = ours.iter().find(|p| p.name() == "blocks.1.feed_forward.up.weight").unwrap();
     let own = own.gradient().unwrap();
-    let theirs = &file["transformer.h.1.mlp.c_fc.weight"];
+    let theirs = file.tensor("transformer.h.1.mlp.c_fc.weight").unwrap();
     let [wide, narrow] = own.dims();
     assert_eq!(theirs.dims(), [narrow, wide]);
     for (i, x) in own.data().iter().enumerate() {
         assert_eq!(*x, theirs.data()[i % narrow * wide + i / narrow]);
     }
-    assert_eq!(file.len(), ours.len() + 1);
+    assert_eq!(file.entries().len(), ours.len() + 1);
     assert_eq!(json["gradients"].as_array().unwrap().len(), ours.len());
 }
 
@@ -92,7 +94,7 @@ fn bad_input_is_refused_with_a_hint() {
     refused("logits", &["--ids", "29", "--out", out], "there is no token 29");
     refused("logits", &["--ids", "1,2", "--ids", "1", "--out", out], "sequences of 2 and 1");
     let long = ["1"; 17].join(",");
-    refused("logits", &["--ids", &long, "--out", out], "more than the model's context of 16");
+    refused("logits", &["--ids", &long, "--out", out], "exceed the model's context of 16");
     refused("logits", &["--ids", "1", "--out", "no/such/directory/x"], "no/such/directory/x");
     refused("gradients", &["--ids", "1,2", "--targets", "1", "--out", out], "1 × 2 tokens");
     refused("gradients", &["--ids", "1", "--targets", "40", "--out", out], "no token 40");

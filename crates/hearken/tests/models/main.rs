@@ -9,9 +9,9 @@ mod plan;
 
 use common::hearken;
 use hearken::data::tokenizer::Tokenizer;
-use hearken::formats::directory::SpecialTokens;
+use hearken::formats::SpecialTokens;
 use hearken::nn::config::DecoderConfig;
-use hearken::nn::decoder::Decoder;
+use hearken::nn::models::Decoder;
 use hearken::nn::variants;
 use serde_json::Value;
 use std::path::Path;
@@ -34,8 +34,8 @@ fn model_directory() -> TempDir {
 
 fn write_model(path: &Path) -> Decoder {
     std::fs::create_dir_all(path).unwrap();
-    let model = Decoder::new(config(), 3);
-    hearken::formats::save(path, &model, SpecialTokens::default()).unwrap();
+    let model = Decoder::drawn(config(), 3);
+    hearken::formats::save(path, &model, &SpecialTokens::default()).unwrap();
     let characters: Vec<char> = CHARACTERS.chars().collect();
     Tokenizer::of_characters(&characters).save(&path.join("tokenizer.json")).unwrap();
     model
