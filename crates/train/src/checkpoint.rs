@@ -11,9 +11,10 @@
 
 use crate::early_stopping::Evaluations;
 use crate::error;
-use crate::files::{self, TensorFile};
+use crate::files;
 use crate::optimizer::Counters;
 use hearken_base::{Error, Kind, Result};
+use hearken_store::TensorFile;
 use hearken_tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -298,7 +299,7 @@ pub fn load(path: &Path) -> Result<Loaded> {
         ));
     }
     let state: State = serde_json::from_str(&text).map_err(unreadable)?;
-    let tensors = TensorFile::read(&path.join(TENSORS))?;
+    let tensors = TensorFile::open(&path.join(TENSORS))?;
     Ok(Loaded { path: path.to_owned(), state, tensors })
 }
 

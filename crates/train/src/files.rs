@@ -3,8 +3,8 @@
 
 use crate::error;
 use hearken_base::Result;
+use hearken_store::TensorFile;
 use hearken_tensor::{Param, Shape, Tensor};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -117,93 +117,36 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// Writes named tensors as a safetensors file of f32.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<()> {
-    const { assert!(cfg!(target_endian = "little"), "safetensors are little endian") };
-    let views = tensors.iter().map(|(name, tensor)| {
-        let shape = tensor.shape().dims().to_vec();
-        let bytes = bytemuck::cast_slice(tensor.data());
-        let view = TensorView::new(Dtype::F32, shape, bytes).expect("bytes fit the shape");
-        (name.as_str(), view)
-    });
-    safetensors::serialize_to_file(views, None, path).map_err(|error| match error {
-        safetensors::SafeTensorError::IoError(error) => error::io("write", path)(error),
-        other => error::io("write", path)(std::io::Error::other(other)),
-    })
+    let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    hearken_store::write(path, named).map_err(error::with_hint_of_run)
 }
 
-/// A safetensors file in memory.
-pub struct TensorFile {
-    path: PathBuf,
-    bytes: Vec<u8>,
+/// The tensor of `file` called `name`, which must be f32 and have this shape.
+pub fn tensor(file: &TensorFile, name: &str, shape: Shape) -> Result<Tensor> {
+    let mismatch = |what: String| {
+        let hint = "resume with the configuration that the run was started with";
+        error::mismatch(file.path(), what, hint)
+    };
+    let entry = file.find(name).ok_or_else(|| mismatch(format!("it has no {name}")))?;
+    let (dtype, dims) = (&entry.dtype, &entry.shape);
+    if dtype != "F32" || dims != shape.dims() {
+        return Err(mismatch(format!("{name} is {dtype} {dims:?}, expected F32 {shape}")));
+    }
+    file.tensor(name)
 }
 
-impl TensorFile {
-    /// Reads the file; its header is checked against its length before anything is made of it.
-    pub fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).map_err(error::io("read", path))?;
-        SafeTensors::deserialize(&bytes)
-            .map_err(|error| error::damaged(path, error.to_string()))?;
-        Ok(Self { path: path.to_owned(), bytes })
-    }
-
-    /// The tensors, to be asked for by name.
-    pub fn tensors(&self) -> Result<Tensors<'_>> {
-        let file = SafeTensors::deserialize(&self.bytes)
-            .map_err(|error| error::damaged(&self.path, error.to_string()))?;
-        Ok(Tensors { path: &self.path, file })
-    }
-}
-
-/// The tensors of a [`TensorFile`].
-pub struct Tensors<'a> {
-    path: &'a Path,
-    file: SafeTensors<'a>,
-}
-
-impl Tensors<'_> {
-    /// The f32 tensor called `name`, which must have this shape.
-    pub fn get(&self, name: &str, shape: Shape) -> Result<Tensor> {
-        let mismatch = |what: String| {
-            let hint = "resume with the configuration that the run was started with";
-            error::mismatch(self.path, what, hint)
-        };
-        let view = self.file.tensor(name).map_err(|_| mismatch(format!("it has no {name}")))?;
-        if view.dtype() != Dtype::F32 || view.shape() != shape.dims() {
-            let (dtype, dims) = (view.dtype(), view.shape());
-            return Err(mismatch(format!("{name} is {dtype} {dims:?}, expected F32 {shape}")));
-        }
-        Ok(tensor_of(&view, shape))
-    }
-
-    /// All tensors whose names begin with `prefix`, without it, sorted by name.
-    pub fn with_prefix(&self, prefix: &str) -> Result<Vec<(String, Tensor)>> {
-        let mut found = Vec::new();
-        for (name, view) in self.file.iter() {
-            let Some(rest) = name.strip_prefix(prefix) else { continue };
-            let dims = view.shape();
-            if view.dtype() != Dtype::F32 || dims.len() > Shape::MOST {
-                let what = format!("{name} is {} {dims:?}, expected F32", view.dtype());
-                return Err(error::damaged(self.path, what));
-            }
-            found.push((rest.to_owned(), tensor_of(&view, Shape::from(dims))));
-        }
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(found)
-    }
-}
-
-fn tensor_of(view: &TensorView<'_>, shape: Shape) -> Tensor {
-    let mut tensor = Tensor::unset(shape);
-    // The bytes need not be aligned for f32.
-    for (x, bytes) in tensor.data_mut().iter_mut().zip(view.data().as_chunks::<4>().0) {
-        *x = f32::from_le_bytes(*bytes);
-    }
-    tensor
+/// All tensors of `file` whose names begin with `prefix`, without it, sorted by name.
+pub fn tensors_with_prefix(file: &TensorFile, prefix: &str) -> Result<Vec<(String, Tensor)>> {
+    let rests = file.entries().iter().filter_map(|entry| entry.name.strip_prefix(prefix));
+    let mut rests: Vec<&str> = rests.collect();
+    rests.sort_unstable();
+    let read = |rest: &str| Ok((rest.to_owned(), file.tensor(&format!("{prefix}{rest}"))?));
+    rests.into_iter().map(read).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hearken_base::Kind;
 
     #[test]
     fn writing_replaces_and_leaves_nothing_beside() {
@@ -236,33 +179,23 @@ mod tests {
     }
 
     #[test]
-    fn tensors_come_back_with_their_bits_and_only_in_their_shape() {
+    fn tensors_come_back_only_in_their_shape() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.safetensors");
-        let tensor = Tensor::new([2, 2], &[1.0, -0.0, f32::MIN_POSITIVE / 2.0, f32::NAN]);
-        write_tensors(&path, &[("a".to_owned(), tensor.clone())]).unwrap();
-        let file = TensorFile::read(&path).unwrap();
-        let tensors = file.tensors().unwrap();
-        let back = tensors.get("a", tensor.shape()).unwrap();
+        let value = Tensor::new([2, 2], &[1.0, -0.0, f32::MIN_POSITIVE / 2.0, f32::NAN]);
+        write_tensors(
+            &path,
+            &[("x.b".to_owned(), value.clone()), ("x.a".to_owned(), value.clone())],
+        )
+        .unwrap();
+        let file = TensorFile::open(&path).unwrap();
         let bits = |t: &Tensor| t.data().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&back), bits(&tensor));
-        let error = tensors.get("a", Shape::from([4])).unwrap_err().to_string();
-        assert!(error.contains("a is F32 [2, 2], expected F32 (4)"), "{error}");
-        assert!(tensors.get("b", tensor.shape()).is_err());
-    }
-
-    #[test]
-    fn a_header_that_promises_too_much_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("t.safetensors");
-        let header =
-            br#"{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}"#;
-        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-        bytes.extend_from_slice(header);
-        bytes.extend_from_slice(&[0; 8]);
-        fs::write(&path, &bytes).unwrap();
-        assert_eq!(TensorFile::read(&path).err().unwrap().kind(), Kind::Damaged);
-        fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
-        assert_eq!(TensorFile::read(&path).err().unwrap().kind(), Kind::Damaged);
+        assert_eq!(bits(&tensor(&file, "x.a", value.shape()).unwrap()), bits(&value));
+        let error = tensor(&file, "x.a", Shape::from([4])).unwrap_err().to_string();
+        assert!(error.contains("x.a is F32 [2, 2], expected F32 (4)"), "{error}");
+        assert!(tensor(&file, "b", value.shape()).is_err());
+        let names: Vec<String> =
+            tensors_with_prefix(&file, "x.").unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "b"]);
     }
 }

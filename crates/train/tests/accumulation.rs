@@ -5,10 +5,11 @@
 mod common;
 
 use common::{setup, untimed};
+use hearken_store::TensorFile;
 use hearken_tensor::ops::linear::linear;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Role, Tensor, Var};
-use hearken_train::files::{TensorFile, write_tensors};
+use hearken_train::files::{self, write_tensors};
 use hearken_train::{
     Evaluation, Extent, MicroLoss, Moment, OptimizerConfig, Outcome, Result, ScheduleConfig,
     Stepper, Task, TrainConfig, train,
@@ -74,9 +75,9 @@ impl Task for Masked {
     }
 
     fn load_model(&mut self, dir: &Path) -> Result<()> {
-        let file = TensorFile::read(&dir.join("model.safetensors"))?;
+        let file = TensorFile::open(&dir.join("model.safetensors"))?;
         for p in &self.parameters {
-            p.set_value(file.tensors()?.get(p.name(), p.shape())?);
+            p.set_value(files::tensor(&file, p.name(), p.shape())?);
         }
         Ok(())
     }

@@ -6,11 +6,12 @@ mod common;
 
 use common::setup;
 use hearken_kernels::threads::with_threads;
+use hearken_store::TensorFile;
 use hearken_tensor::ops::linear::linear;
 use hearken_tensor::ops::mse::mse;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Role, Tensor, Var};
-use hearken_train::files::{TensorFile, write_tensors};
+use hearken_train::files::{self, write_tensors};
 use hearken_train::interrupt::Stop;
 use hearken_train::{
     Error, Evaluation, Extent, MicroLoss, Moment, Outcome, Result, Task, TrainConfig, train,
@@ -109,9 +110,9 @@ impl Task for Recurrent {
     }
 
     fn load_model(&mut self, dir: &Path) -> Result<()> {
-        let file = TensorFile::read(&dir.join("model.safetensors"))?;
+        let file = TensorFile::open(&dir.join("model.safetensors"))?;
         for p in &self.parameters {
-            p.set_value(file.tensors()?.get(p.name(), p.shape())?);
+            p.set_value(files::tensor(&file, p.name(), p.shape())?);
         }
         Ok(())
     }

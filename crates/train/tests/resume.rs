@@ -4,8 +4,9 @@ mod common;
 
 use common::{Network, bits, config, setup, untimed};
 use hearken_kernels::threads::with_threads;
+use hearken_store::TensorFile;
 use hearken_train::ema::EmaConfig;
-use hearken_train::files::{TensorFile, checksum};
+use hearken_train::files::{self, checksum};
 use hearken_train::interrupt::Stop;
 use hearken_train::optimizer::{Beta2Warmup, MuonAdjust};
 use hearken_train::{Kind, OptimizerConfig, Outcome, Precision, TrainConfig, train};
@@ -335,11 +336,11 @@ fn frozen_parameters_stay_and_resume() {
     setup.stop = stop;
     assert_eq!(train(&mut part, &config, setup).unwrap().outcome, Outcome::Interrupted);
     assert_eq!(bits(&run(&path, &config)), bits(&whole));
-    let file = TensorFile::read(&path.join("checkpoints/last/optimizer.safetensors")).unwrap();
-    let named = |name: &str| file.tensors().unwrap().with_prefix(name).unwrap().len();
+    let file = TensorFile::open(&path.join("checkpoints/last/optimizer.safetensors")).unwrap();
+    let named = |name: &str| files::tensors_with_prefix(&file, name).unwrap().len();
     assert_eq!((named("first.layers.0.bias"), named("weight.layers.0.bias")), (1, 1));
     assert_eq!((named("first.layers.0.weight"), named("weight.layers.0.weight")), (0, 0));
     let model = path.join("checkpoints/last/model.safetensors");
-    let model = TensorFile::read(&model).unwrap();
-    assert_eq!(model.tensors().unwrap().with_prefix("").unwrap().len(), 3);
+    let model = TensorFile::open(&model).unwrap();
+    assert_eq!(files::tensors_with_prefix(&model, "").unwrap().len(), 3);
 }

@@ -5,10 +5,11 @@ mod common;
 use common::{Network, bits, config, setup, untimed};
 use hearken_base::settings::Settings;
 use hearken_kernels::threads::with_threads;
+use hearken_store::TensorFile;
 use hearken_tensor::Param;
 use hearken_train::early_stopping::{Best, EarlyStoppingConfig};
 use hearken_train::ema::EmaConfig;
-use hearken_train::files::TensorFile;
+use hearken_train::files;
 use hearken_train::{
     Better, DecayRule, Error, Evaluation, Extent, Kind, Metric, MicroLoss, Moment, OptimizerConfig,
     Outcome, Precision, Result, RunDirectory, ScheduleConfig, Summary, Task, TrainConfig, train,
@@ -101,9 +102,9 @@ fn a_run_leaves_all_its_files() {
     assert!(report.contains("Validation score") && report.contains("best validation loss"));
     // `last` is the model that training ended with, and `best` the one of the lowest loss.
     let last = dir.path().join("checkpoints/last/model.safetensors");
-    let file = TensorFile::read(&last).unwrap();
+    let file = TensorFile::open(&last).unwrap();
     for p in network.parameters() {
-        let saved = file.tensors().unwrap().get(p.name(), p.shape()).unwrap();
+        let saved = files::tensor(&file, p.name(), p.shape()).unwrap();
         assert_eq!(saved.data(), p.value().data());
     }
     let best = fs::read_link(dir.path().join("checkpoints/best")).unwrap();

@@ -42,7 +42,7 @@ fn a_state_comes_back_with_its_bits() {
     let loaded = loaded.unwrap();
     assert!(damaged.is_empty());
     assert_eq!(loaded.state, state(500));
-    let tensor = loaded.tensors.tensors().unwrap().get("first.a", [3].into()).unwrap();
+    let tensor = files::tensor(&loaded.tensors, "first.a", [3].into()).unwrap();
     assert_eq!(tensor.data(), [500.0; 3]);
     assert_eq!(files::pointed(&dir.path().join("last")).as_deref(), Some("step-000500"));
 }

@@ -80,12 +80,15 @@ impl Trainer<'_> {
             ));
         }
         self.task.load_model(path)?;
-        let tensors = tensors.tensors()?;
         let stepper = &mut self.stepper;
         if let Some(updates) = state.ema_updates {
             let averages = stepper.parameters().iter().map(Param::value).collect();
             for parameter in stepper.parameters() {
-                parameter.set_value(tensors.get(&weight_name(parameter), parameter.shape())?);
+                parameter.set_value(files::tensor(
+                    tensors,
+                    &weight_name(parameter),
+                    parameter.shape(),
+                )?);
             }
             if let Some(ema) = &mut stepper.ema {
                 ema.restore(updates, averages);
@@ -103,12 +106,14 @@ impl Trainer<'_> {
                 "the model's files must keep all bits of the weights; save them as f32",
             ));
         }
-        stepper.optimizer.restore(state.counters, |name, like| tensors.get(name, like.shape()))?;
+        stepper
+            .optimizer
+            .restore(state.counters, |name, like| files::tensor(tensors, name, like.shape()))?;
         if let (Some(scaler), Some((scale, good_steps))) = (&mut stepper.scaler, state.loss_scale) {
             *scaler = LossScaler::new(scale, growth_interval()).after(good_steps);
         }
         stepper.skipped = state.skipped;
-        self.task.restore_state(tensors.with_prefix(TASK)?)?;
+        self.task.restore_state(files::tensors_with_prefix(tensors, TASK)?)?;
         self.evaluations = state.evaluations.clone();
         if self.evaluations.compare_on(self.config.evaluate_tokens) {
             self.progress.message(

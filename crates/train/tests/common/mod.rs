@@ -1,11 +1,12 @@
 //! A small network that learns a fixed function of its input, as a [`Task`].
 
+use hearken_store::TensorFile;
 use hearken_tensor::ops::dropout::dropout;
 use hearken_tensor::ops::linear::linear;
 use hearken_tensor::ops::mse::mse;
 use hearken_tensor::rng::{Key, Rng};
 use hearken_tensor::{Param, Role, Tensor, Var};
-use hearken_train::files::{TensorFile, write_tensors};
+use hearken_train::files::{self, write_tensors};
 use hearken_train::{
     Better, Error, Evaluation, Extent, LayerAttention, Metric, MicroLoss, Moment, Observation,
     OptimizerConfig, Result, RunDirectory, ScheduleConfig, Setup, Task, TrainConfig,
@@ -153,9 +154,9 @@ impl Task for Network {
     }
 
     fn load_model(&mut self, dir: &Path) -> Result<()> {
-        let file = TensorFile::read(&dir.join("model.safetensors"))?;
+        let file = TensorFile::open(&dir.join("model.safetensors"))?;
         for p in &self.parameters {
-            p.set_value(file.tensors()?.get(p.name(), p.shape())?);
+            p.set_value(files::tensor(&file, p.name(), p.shape())?);
         }
         Ok(())
     }
