@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::nearest;
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 /// Something that can be read from a value.
 pub trait Setting: Sized {
@@ -341,6 +342,16 @@ impl<'a> Table<'a> {
     /// Reads a key, or takes the default.
     pub fn or<T: Setting>(&self, key: &str, default: T) -> Result<T> {
         Ok(self.optional(key)?.unwrap_or(default))
+    }
+
+    /// Reads a table, or takes its defaults: what an empty one gives.
+    pub fn or_default<T: Setting>(&self, key: &str) -> Result<T> {
+        static EMPTY: LazyLock<toml::Value> = LazyLock::new(|| toml::Table::new().into());
+        let empty = || {
+            let (settings, path) = (self.value.settings, self.path(key));
+            Value { settings, path, content: &EMPTY }
+        };
+        T::read(&self.entry(key).unwrap_or_else(empty))
     }
 
     /// Reads a key that must be there.

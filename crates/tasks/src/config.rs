@@ -32,8 +32,8 @@ impl Setting for RunConfig {
         value.table(|t| {
             Ok(Self {
                 model: t.required("model")?,
-                data: t.optional("data")?.unwrap_or_default(),
-                train: t.optional("train")?.unwrap_or_default(),
+                data: t.or_default("data")?,
+                train: t.or_default("train")?,
                 warmup_is_chosen: true,
             })
         })
