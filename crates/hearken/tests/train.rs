@@ -183,7 +183,7 @@ fn bad_input_is_named_with_a_hint_and_exit_code_2() {
         ("tiny.toml", "empty.txt", "empty"),
         ("tiny.toml", "binary.txt", "binary.txt"),
         ("tiny.toml", "short.txt", ""),
-        ("key.toml", "cats.txt", "did you mean `heads`?"),
+        ("key.toml", "cats.txt", "did you mean heads?"),
         ("type.toml", "cats.txt", "type.toml"),
         ("heads.toml", "cats.txt", "heads"),
         ("vocabulary.toml", "cats.txt", "vocabulary"),

@@ -82,7 +82,12 @@ fn misfits() -> Vec<Misfit> {
         misfit(
             "attention",
             || attention_packed(&ones(&[1, 2, 8]), &[], &Attend::new(2)),
-            &["(1, 2, 8)", "6 heads"],
+            &["(1, 2, 8)", "2 heads on 2"],
+        ),
+        misfit(
+            "attention",
+            || attention_packed(&ones(&[1, 2, 15]), &[], &Attend::new(2).value_width(4)),
+            &["(1, 2, 15)", "2 heads on 2"],
         ),
         misfit("concat", || concat(&[&ones(&[2, 3]), &ones(&[2, 4])], 0), &["(2, 3)", "(2, 4)"]),
         misfit("concat", || concat(&[&ones(&[2, 3]), &ones(&[2])], 0), &["(2, 3)", "(2)"]),

@@ -110,7 +110,7 @@ fn bad_input_is_refused_with_a_hint() {
     let uneven = base.replace("heads = 2", "heads = 3");
     refused(&["--config", &file("heads.toml", &uneven)], "does not divide model.width 8");
     let misspelt = base.replace("heads", "haeds");
-    refused(&["--config", &file("key.toml", &misspelt)], "did you mean `heads`?");
+    refused(&["--config", &file("key.toml", &misspelt)], "did you mean heads?");
     let train = format!("{base}[train]\nbatch_siez = 3\n");
-    refused(&["--config", &file("train.toml", &train)], "did you mean `batch_size`?");
+    refused(&["--config", &file("train.toml", &train)], "did you mean batch_size?");
 }
