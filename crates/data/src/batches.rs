@@ -110,8 +110,8 @@ impl<B: Batches + ?Sized> Batches for Box<B> {
     }
 }
 
-/// (seed, step, site) as the seed of a generator. A site says what the draws are for; dropout
-/// uses the sites of its layers, which are small numbers.
+/// (seed, step, site) as the seed of a generator. A site says what the draws are for; dropout uses
+/// hashes of its layers' paths.
 pub(crate) fn key(seed: u64, step: u64, site: u64) -> u64 {
     let [low, high] = Key { seed, step, site }.words();
     u64::from(high) << 32 | u64::from(low)

@@ -6,6 +6,7 @@
 //! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
 //! - [`infer`]: text from a model, token by token.
 //! - [`formats`]: model directories and the files in them.
+//! - [`store`]: safetensors, read and written piece by piece.
 //! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
 //! - [`tensor`]: tensors, the graph that differentiates them, every operation with its proof,
 //!   and the checker that proves operations of your own.

@@ -5,7 +5,7 @@
 //! search stops when no running text can overtake the worst of the kept finished ones, or at the
 //! token limit.
 
-/// What beam search needs of a model: `beams` sequences side by side.
+/// What beam search needs of a model: `beams` sequences in one batch.
 pub trait Beams {
     /// Runs the prompt in every beam; gives the logits of the next token (V).
     fn start(&mut self, beams: usize) -> Vec<f32>;
@@ -16,7 +16,7 @@ pub trait Beams {
 /// How to search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BeamSearch {
-    /// How many texts run side by side.
+    /// How many texts are continued at a time.
     pub beams: usize,
     /// α
     pub length_penalty: f32,

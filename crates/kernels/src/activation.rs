@@ -191,7 +191,7 @@ pub fn gated_forward(
     });
 }
 
-/// dgate = dout·up·f′(gate), dup = dout·f(gate), side by side in `dgate_up` (rows, 2F).
+/// dgate = dout·up·f′(gate), dup = dout·f(gate), concatenated in `dgate_up` (rows, 2F).
 pub fn gated_backward(
     activation: Activation,
     rows: usize,

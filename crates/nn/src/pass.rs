@@ -1,4 +1,4 @@
-//! One pass through a model: whether there is noise, how the batch is laid out, and who looks on.
+//! One pass through a model: the noise of dropout, the layout of the batch, and what is recorded.
 
 use hearken_tensor::Tensor;
 use hearken_tensor::rng::Key;
@@ -71,7 +71,7 @@ impl Pass {
         self.noise.map(|Noise { seed, step }| Key { seed, step, site })
     }
 
-    /// Notes a value by name; `make` runs only if somebody looks on.
+    /// Records a value by name; `make` runs only if the pass is recorded.
     pub fn note(&self, name: impl FnOnce() -> String, make: impl FnOnce() -> Tensor) {
         if let Some(record) = &self.record {
             let entry = (name(), make());

@@ -44,7 +44,7 @@ struct Inner {
     frozen: AtomicBool,
     value: RwLock<Value>,
     node: Arc<Node>,
-    /// Where parts 1, 2, … that run side by side put their gradients; see
+    /// Where parts 1, 2, … that run in parallel put their gradients; see
     /// [`side_by_side`](crate::side_by_side).
     parts: Mutex<Vec<Arc<Node>>>,
 }

@@ -1,4 +1,4 @@
-//! Parts of a batch side by side, each on a thread of its own.
+//! Parts of a batch in parallel, each on a thread of its own.
 //!
 //! The operations of a small model are too short to be shared well: at the end of each, threads
 //! wait for the slowest. Sequences of a batch have nothing to do with each other until their

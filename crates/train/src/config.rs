@@ -140,7 +140,7 @@ impl Precision {
     }
 }
 
-/// Most parts side by side.
+/// Most parallel parts.
 const MOST_PARTS: usize = 256;
 /// The largest batch. With [`MOST_STEPS`], the counters of micro-batches stay below 2⁶⁰.
 const MOST_ROWS: usize = 1 << 20;
@@ -191,7 +191,7 @@ impl TrainConfig {
         self.batch_size / self.accumulate.max(1)
     }
 
-    /// The parts that those are computed in, side by side.
+    /// The parallel parts that those are computed in.
     pub fn parts_at_once(&self) -> usize {
         even_parts(self.rows_at_once(), self.side_by_side)
     }

@@ -5,7 +5,7 @@
 //! - [`optimizer`], [`schedule`], [`norms`], [`ema`], [`early_stopping`]: the parts of a step.
 //! - [`evaluation`]: what is measured on the validation set, as named metrics.
 //! - [`stepper`]: from the gradients of a batch to new weights, without any file.
-//! - [`trainer`]: the loop; [`progress`] says how it goes, [`diagnose`] what is wrong.
+//! - [`trainer`]: the loop; [`progress`] reports its progress, [`diagnose`] finds problems.
 //! - [`run_dir`], [`metrics`], [`tensorboard`], [`plot`], [`report`]: what a run leaves behind.
 //! - [`checkpoint`]: saved states that survive power cuts and are verified when read.
 //!

@@ -6,7 +6,7 @@
 //! loss = −1/n Σ ln p(tᵢ | what stands before it in its window)
 //! perplexity = e^loss          bits per byte = n·loss / (ln 2 · bytes of t₁ … tₙ)
 //! ```
-//! Without `--stride` the windows lie side by side, so that the first target of a window is
+//! Without `--stride` the windows do not overlap, so that the first target of a window is
 //! predicted from one token and the last from T; with a stride of s they overlap, and every target
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
 
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "F", default_value_t = 0.1)]
     validation: f64,
 
-    /// Move windows by N tokens, so that they overlap [default: the context, side by side]
+    /// Move windows by N tokens, so that they overlap [default: the context, without overlap]
     #[arg(long, value_name = "N")]
     stride: Option<usize>,
 

@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// share the others.
 const BOARDS: usize = 17;
 
-/// Where parts are posted that run side by side.
+/// Where parts are posted that run in parallel.
 pub(super) static PARTS: Board = Board::new();
 /// Where regions of tasks are posted.
 pub(super) static TASKS: [Board; BOARDS] = [const { Board::new() }; BOARDS];

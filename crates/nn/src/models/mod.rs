@@ -129,7 +129,7 @@ pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
     }
 }
 
-/// The mean loss of a batch, computed in `parts` [side by side](side_by_side), and its gradients
+/// The mean loss of a batch, computed in [parallel](side_by_side) `parts`, and its gradients
 /// added to those of the parameters. Dropout hits the same places of each part. Panics if the parts
 /// do not share the batch evenly.
 pub fn loss_and_gradients(

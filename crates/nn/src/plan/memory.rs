@@ -23,7 +23,7 @@ use std::rc::Rc;
 pub struct Training {
     /// Sequences that are computed at the same time.
     pub batch: usize,
-    /// Parts of them that are computed side by side, each with gradients of its own; at least 1.
+    /// Parts of them that are computed in parallel, each with gradients of its own; at least 1.
     pub side_by_side: usize,
     /// T
     pub tokens: usize,

@@ -233,7 +233,7 @@ impl Stage {
         out
     }
 
-    /// `a` and `b` side by side.
+    /// `a` and `b` concatenated.
     pub(super) fn joined(&self, a: &Value, b: &Value, len: usize) -> Value {
         let out = self.value(len);
         let (da, db, dout) = (a.gradient.clone(), b.gradient.clone(), out.gradient.clone());

@@ -57,7 +57,7 @@ impl Backward for ConcatBackward {
     }
 }
 
-/// (rows, width) of each part side by side.
+/// The (rows, width) of all parts, concatenated.
 fn reference(inputs: &[Array], dim: usize) -> Array {
     let size: usize = inputs.iter().map(|x| x.shape.dims()[dim]).sum();
     let shape = resized(inputs[0].shape, dim, size);

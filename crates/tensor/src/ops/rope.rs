@@ -11,7 +11,7 @@
 //! Saves a handle to the [`RopeTable`], which holds the cosines and sines (times a factor, for
 //! YaRN), and the positions where they are listed.
 //!
-//! Heads lie side by side in a row. The first `heads` of a row are turned and the rest passed
+//! Heads are adjacent in a row. The first `heads` of a row are turned and the rest passed
 //! through: all H of a (B, T, H·D) tensor, or the H queries and K keys of a packed
 //! (B, T, H·D + K·D + …) one, where they are.
 

@@ -268,7 +268,7 @@ pub(super) struct Step {
     ids: Vec<u32>,
     targets: Vec<u32>,
     batch: usize,
-    /// Parts of the batch that are computed side by side.
+    /// Parts of the batch that are computed in parallel.
     parts: usize,
     done: u64,
 }

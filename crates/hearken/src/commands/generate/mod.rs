@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
     )]
     repetition_penalty: f32,
 
-    /// Search for the likeliest text with this many candidates side by side
+    /// Search for the likeliest text with this many candidates at a time
     #[arg(long, value_name = "N")]
     beams: Option<usize>,
 
