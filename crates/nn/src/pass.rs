@@ -29,12 +29,29 @@ pub struct Layout {
     /// How many tokens of each row are seen by all of its tokens, even by earlier ones: (B). For
     /// prefix language models.
     pub prefixes: Option<Arc<[usize]>>,
+    /// Several documents in each row, which do not see each other.
+    pub packing: Option<Packing>,
+}
+
+/// Which tokens of a row are of the same document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// (B, T): the number of the document within its row, rising from 1; 0 is padding.
+    pub segments: Arc<[u32]>,
+    /// (B, T): the position within the document, from 0.
+    pub positions: Arc<[u32]>,
 }
 
 impl Layout {
     /// Rows of these lengths, padded to the longest.
     pub fn padded(lengths: &[usize]) -> Self {
-        Self { lengths: Some(lengths.into()), prefixes: None }
+        Self { lengths: Some(lengths.into()), ..Self::default() }
+    }
+
+    /// Rows that hold several documents: see [`Packing`].
+    pub fn packed(segments: &[u32], positions: &[u32]) -> Self {
+        let packing = Packing { segments: segments.into(), positions: positions.into() };
+        Self { packing: Some(packing), ..Self::default() }
     }
 }
 

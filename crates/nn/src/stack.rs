@@ -68,7 +68,7 @@ impl Stack {
     ) -> Var {
         let [_, tokens, _] = x.value().dims();
         let start = cache.as_ref().map_or(0, |cache| cache.len());
-        let x = self.positions.join(x, start);
+        let x = self.positions.join(x, start, pass.layout().packing.as_ref());
         let mut x = self.dropout.forward(x, pass);
         for (i, block) in self.blocks.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| cache.layer(i));

@@ -24,7 +24,7 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
         (0..training.batch * training.tokens).map(|i| (i * 7 % config.vocabulary) as u32).collect();
     for step in 1..=2 {
         let pass = Pass::train(Noise { seed: 1, step: step as u64 });
-        with_storage(storage, || {
+        let _ = with_storage(storage, || {
             let (batch, parts) = (training.batch, training.side_by_side);
             loss_and_gradients(&model, &ids, &ids, batch, parts, &pass, Options::default())
         });

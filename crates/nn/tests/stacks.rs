@@ -95,6 +95,33 @@ fn padding_is_seen_by_nobody_and_changes_nothing() {
 }
 
 #[test]
+fn packed_documents_are_read_as_if_each_were_alone() {
+    let width = config().width;
+    // Row 0: documents of 4 and 3 tokens and padding; row 1: one of 2 and one of 7.
+    let segments = [1, 1, 1, 1, 2, 2, 2, 0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2];
+    let positions = [0, 1, 2, 3, 0, 1, 2, 0, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6];
+    let layout = Layout::packed(&segments, &positions);
+    for (name, position) in variants::positions() {
+        let config = StackConfig { position, ..config() };
+        for direction in [Direction::Causal, Direction::Bidirectional] {
+            let (stack, _) = stack(&config, direction, None);
+            let x = Rng::new(1).normal([ROWS, TOKENS, config.token_width()], 1.0);
+            let together = run(&stack, &x, layout.clone());
+            for (start, length) in [(0, 4), (4, 3), (TOKENS, 2), (TOKENS + 2, 7)] {
+                let from = start * config.token_width();
+                let data = &x.data()[from..from + length * config.token_width()];
+                let document = Tensor::new([1, length, config.token_width()], data);
+                let alone = run(&stack, &document, Layout::default());
+                for (a, b) in alone.iter().zip(&together[start * width..]) {
+                    // Sums in another order.
+                    assert!((a - b).abs() < 1e-5, "{name}, {direction:?}: {a} alone, {b} packed");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn without_positions_a_bidirectional_stack_is_permutation_equivariant() {
     let width = config().width;
     let (stack, _) = stack(&config(), Direction::Bidirectional, None);

@@ -53,8 +53,12 @@ impl NextToken {
 
 /// The tokens of a batch as a model reads them.
 fn tokens(batch: &Batch) -> Tokens<'_> {
-    let lengths = batch.lengths.as_deref().map(Layout::padded);
-    Tokens::new(&batch.inputs, batch.rows).laid_out(lengths.unwrap_or_default())
+    let layout = match (&batch.packing, &batch.lengths) {
+        (Some(packing), _) => Layout::packed(&packing.segments, &packing.positions),
+        (None, Some(lengths)) => Layout::padded(lengths),
+        (None, None) => Layout::default(),
+    };
+    Tokens::new(&batch.inputs, batch.rows).laid_out(layout)
 }
 
 impl Task for NextToken {

@@ -3,9 +3,11 @@
 
 use super::{Direction, Heads};
 use crate::config::{Combine, PositionConfig, RopeScaling, StackConfig};
+use crate::pass::Packing;
 use crate::scope::Scope;
 use hearken_kernels::attention::scores::{Alibi, Buckets, Relative, T5};
 use hearken_kernels::rope::Pairing;
+use hearken_tensor::half::Weight;
 use hearken_tensor::positions::sinusoidal;
 use hearken_tensor::rope_table::{RopeTable, Scaling};
 use hearken_tensor::{Param, Role, Tensor, Var, ops};
@@ -106,19 +108,25 @@ impl Positions {
         Self { kind }
     }
 
-    /// Joins position vectors to token vectors `x` (B, T, …) whose first stands at `start`.
-    pub fn join(&self, x: Var, start: usize) -> Var {
+    /// Joins position vectors to token vectors `x` (B, T, …) whose first stands at `start`, or
+    /// where their packing says.
+    pub fn join(&self, x: Var, start: usize, packing: Option<&Packing>) -> Var {
         let (table, combine) = match &self.kind {
-            Kind::Learned(param, combine) => (param.var(), combine),
-            Kind::Sinusoidal(table, combine) => (Var::constant(table.clone()), combine),
+            Kind::Learned(param, combine) => (param.weight(), combine),
+            Kind::Sinusoidal(table, combine) => {
+                (Weight::from(&Var::constant(table.clone())), combine)
+            }
             _ => return x,
         };
         let [batch, tokens, _] = x.value().dims();
         let end = start + tokens;
         let rows = table.shape().rows();
         assert!(end <= rows, "position {end} is beyond the context of {rows}");
-        let places: Vec<u32> = (0..batch).flat_map(|_| start as u32..end as u32).collect();
-        let positions = ops::embedding::embedding(&table, &places, [batch, tokens]);
+        let places: Vec<u32> = match packing {
+            Some(packing) => packing.positions.to_vec(),
+            None => (0..batch).flat_map(|_| start as u32..end as u32).collect(),
+        };
+        let positions = ops::embedding::embedding(table, &places, [batch, tokens]);
         match combine {
             Combine::Add => x + positions,
             Combine::Concatenate { .. } => ops::concat::concat(&[&x, &positions], 2),
@@ -126,10 +134,18 @@ impl Positions {
     }
 
     /// Rotates the queries and keys of a packed projection (B, T, H·D + K·D + …), if that is how.
-    pub fn rotate(&self, packed: Var, heads: &Heads, start: usize) -> Var {
-        match &self.kind {
-            Kind::Rope(table) => ops::rope::rope(packed, table, heads.queries + heads.keys, start),
-            _ => packed,
+    pub fn rotate(
+        &self,
+        projected: Var,
+        heads: &Heads,
+        start: usize,
+        packing: Option<&Packing>,
+    ) -> Var {
+        let Kind::Rope(table) = &self.kind else { return projected };
+        let rotated = heads.queries + heads.keys;
+        match packing {
+            Some(packing) => ops::rope::rope_at(projected, table, rotated, &packing.positions),
+            None => ops::rope::rope(projected, table, rotated, start),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::config::ModelConfig;
 use crate::layers::{Head, Loss};
 use crate::pass::{Layout, Pass};
 use crate::scope::Weights;
-use hearken_tensor::ops::cross_entropy::{IGNORED, Options};
+use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::{Param, Tensor, Var, no_grad, side_by_side};
 use std::fmt::Debug;
 
@@ -129,9 +129,9 @@ pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
     }
 }
 
-/// The mean loss of a batch, computed in [parallel](side_by_side) `parts`, and its gradients
-/// added to those of the parameters. Dropout hits the same places of each part. Panics if the parts
-/// do not share the batch evenly.
+/// The sum of the losses of a batch and how many targets it is of, computed in `parts`
+/// [in parallel](side_by_side); the gradients of the sum are added to those of the parameters.
+/// Dropout hits the same places of each part. Panics if the parts do not share the batch evenly.
 pub fn loss_and_gradients(
     model: &dyn PredictsTokens,
     ids: &[u32],
@@ -140,17 +140,15 @@ pub fn loss_and_gradients(
     parts: usize,
     pass: &Pass,
     options: Options,
-) -> f32 {
+) -> (f64, f64) {
     assert!(parts > 0 && batch.is_multiple_of(parts), "{batch} sequences in {parts} equal parts");
     let each = ids.len() / parts;
-    let counted = targets.iter().filter(|target| **target != IGNORED).count();
-    let share = 1.0 / counted.max(1) as f32;
-    let sums = side_by_side(parts, model.parameters(), |part| {
+    let losses = side_by_side(parts, model.parameters(), |part| {
         let at = part * each..(part + 1) * each;
         let tokens = Tokens::new(&ids[at.clone()], batch / parts);
-        let loss = model.loss(&tokens, &targets[at], pass, options).sum;
-        loss.backward_with(Tensor::full(loss.shape(), share));
-        loss.value().item()
+        let loss = model.loss(&tokens, &targets[at], pass, options);
+        loss.sum.backward();
+        (f64::from(loss.sum.value().item()), loss.weight)
     });
-    sums.iter().sum::<f32>() * share
+    losses.into_iter().fold((0.0, 0.0), |(sum, weight), (s, w)| (sum + s, weight + w))
 }

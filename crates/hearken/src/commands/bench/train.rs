@@ -292,14 +292,16 @@ impl Step {
         let pass = Pass::train(Noise { seed: 1, step: self.done });
         let (ids, targets, options) = (&self.ids, &self.targets, Options::default());
         let (batch, parts) = (self.batch, self.parts);
-        let loss = loss_and_gradients(&self.model, ids, targets, batch, parts, &pass, options);
+        let (sum, weight) =
+            loss_and_gradients(&self.model, ids, targets, batch, parts, &pass, options);
         profile::mark("(parts added up)");
-        let norm = gradient_squares(self.model.parameters(), 1.0).iter().sum::<f64>().sqrt();
+        let squares = gradient_squares(self.model.parameters(), 1.0 / weight);
+        let norm = squares.iter().sum::<f64>().sqrt();
         profile::mark("(gradient norm)");
-        self.optimizer.step(1e-3, clip_factor(norm, 1.0) as f32);
+        self.optimizer.step(1e-3, (clip_factor(norm, 1.0) / weight) as f32);
         self.optimizer.zero_gradients();
         profile::mark("(AdamW)");
-        loss
+        (sum / weight) as f32
     }
 
     /// Milliseconds of a step by operation, the largest first.

@@ -49,11 +49,11 @@ pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
     for step in 0..2 {
         let start = Instant::now();
         let pass = Pass::train(Noise { seed: 1, step });
-        with_storage(chosen.precision.precision().storage(), || {
+        let (_, weight) = with_storage(chosen.precision.precision().storage(), || {
             let (batch, parts) = (chosen.batch_size, chosen.side_by_side);
             loss_and_gradients(&model, &ids, &ids, batch, parts, &pass, Options::default())
         });
-        optimizer.step(1e-4, 1.0);
+        optimizer.step(1e-4, (1.0 / weight) as f32);
         optimizer.zero_gradients();
         seconds = start.elapsed().as_secs_f64();
     }

@@ -138,11 +138,12 @@ impl Attention {
         let start = cache.as_ref().map_or(0, LayerCache::len);
         let [_, tokens, _] = x.value().dims();
         let packed = qkv.forward(x); // (B, T, H·D + K·D + K·Dv)
-        let packed = positions.rotate(packed, &self.mechanism.heads, start);
+        let (heads, packing) = (&self.mechanism.heads, pass.layout().packing.as_ref());
+        let packed = positions.rotate(packed, heads, start, packing);
         let bias = positions.score_bias();
         let rule = || {
             let seen = self.visibility.rule(pass.layout(), tokens, start + tokens);
-            visibility::with_bias(seen, bias, self.mechanism.heads.queries, tokens, start + tokens)
+            visibility::with_bias(seen, bias, heads.queries, tokens, start + tokens)
         };
         let mixed = match cache {
             Some(cache) => Var::constant(self.mechanism.cached(packed.value(), &rule(), cache)),

@@ -6,7 +6,7 @@ use crate::config::AttentionConfig;
 use crate::layers::ScoreBias;
 use crate::pass::Layout;
 use hearken_kernels::attention::scores::{
-    And, Causal, Full, Global, Or, Padding, Prefix, Strided, Window,
+    And, Causal, Full, Global, Or, Padding, Prefix, Segments, Strided, Window,
 };
 
 /// Which way a token may look.
@@ -41,8 +41,12 @@ impl Visibility {
             Direction::Causal => self.causal(layout, queries, keys),
             Direction::Bidirectional => self.bidirectional(queries, keys),
         };
-        match &layout.lengths {
+        let seen = match &layout.lengths {
             Some(lengths) => Box::new(And(seen, Padding::new(lengths.to_vec()))),
+            None => seen,
+        };
+        match &layout.packing {
+            Some(packing) => Box::new(And(seen, Segments::new(&packing.segments, queries, keys))),
             None => seen,
         }
     }
