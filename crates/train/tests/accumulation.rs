@@ -5,11 +5,9 @@
 mod common;
 
 use common::{setup, untimed};
-use hearken_store::TensorFile;
 use hearken_tensor::ops::linear::linear;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Role, Tensor, Var};
-use hearken_train::files::{self, write_tensors};
 use hearken_train::{
     Evaluation, Extent, MicroLoss, Moment, OptimizerConfig, Outcome, Result, ScheduleConfig,
     Stepper, Task, TrainConfig, train,
@@ -70,16 +68,11 @@ impl Task for Masked {
     }
 
     fn save_model(&self, dir: &Path) -> Result<()> {
-        let named = self.parameters.iter().map(|p| (p.name().to_owned(), p.value()));
-        write_tensors(&dir.join("model.safetensors"), &named.collect::<Vec<_>>())
+        common::save_parameters(&self.parameters, dir)
     }
 
     fn load_model(&mut self, dir: &Path) -> Result<()> {
-        let file = TensorFile::open(&dir.join("model.safetensors"))?;
-        for p in &self.parameters {
-            p.set_value(files::tensor(&file, p.name(), p.shape())?);
-        }
-        Ok(())
+        common::load_parameters(&self.parameters, dir)
     }
 }
 

@@ -6,12 +6,10 @@ mod common;
 
 use common::setup;
 use hearken_kernels::threads::with_threads;
-use hearken_store::TensorFile;
 use hearken_tensor::ops::linear::linear;
 use hearken_tensor::ops::mse::mse;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Role, Tensor, Var};
-use hearken_train::files::{self, write_tensors};
 use hearken_train::interrupt::Stop;
 use hearken_train::{
     Error, Evaluation, Extent, MicroLoss, Moment, Outcome, Result, Task, TrainConfig, train,
@@ -105,16 +103,11 @@ impl Task for Recurrent {
     }
 
     fn save_model(&self, dir: &Path) -> Result<()> {
-        let named = self.parameters.iter().map(|p| (p.name().to_owned(), p.value()));
-        write_tensors(&dir.join("model.safetensors"), &named.collect::<Vec<_>>())
+        common::save_parameters(&self.parameters, dir)
     }
 
     fn load_model(&mut self, dir: &Path) -> Result<()> {
-        let file = TensorFile::open(&dir.join("model.safetensors"))?;
-        for p in &self.parameters {
-            p.set_value(files::tensor(&file, p.name(), p.shape())?);
-        }
-        Ok(())
+        common::load_parameters(&self.parameters, dir)
     }
 }
 

@@ -149,16 +149,11 @@ impl Task for Network {
             std::fs::write(dir.join("model.safetensors"), "half of i").unwrap();
             return Err(Error::io("write", dir)(std::io::ErrorKind::StorageFull.into()));
         }
-        let named = self.parameters.iter().map(|p| (p.name().to_owned(), p.value()));
-        write_tensors(&dir.join("model.safetensors"), &named.collect::<Vec<_>>())
+        save_parameters(&self.parameters, dir)
     }
 
     fn load_model(&mut self, dir: &Path) -> Result<()> {
-        let file = TensorFile::open(&dir.join("model.safetensors"))?;
-        for p in &self.parameters {
-            p.set_value(files::tensor(&file, p.name(), p.shape())?);
-        }
-        Ok(())
+        load_parameters(&self.parameters, dir)
     }
 
     fn flops_per_token(&self) -> f64 {
@@ -210,4 +205,19 @@ pub(crate) fn untimed(path: &Path) -> Vec<serde_json::Value> {
         value
     };
     text.lines().map(line).collect()
+}
+
+/// Writes `parameters` into the directory of a model.
+pub(crate) fn save_parameters(parameters: &[Param], dir: &Path) -> Result<()> {
+    let named = parameters.iter().map(|p| (p.name().to_owned(), p.value()));
+    write_tensors(&dir.join("model.safetensors"), &named.collect::<Vec<_>>())
+}
+
+/// Reads back what [`save_parameters`] wrote.
+pub(crate) fn load_parameters(parameters: &[Param], dir: &Path) -> Result<()> {
+    let file = TensorFile::open(&dir.join("model.safetensors"))?;
+    for p in parameters {
+        p.set_value(files::tensor(&file, p.name(), p.shape())?);
+    }
+    Ok(())
 }

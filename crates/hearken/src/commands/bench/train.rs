@@ -103,18 +103,32 @@ struct Report {
     side_by_side: usize,
     tokens: usize,
     steps: usize,
+    #[serde(flatten)]
+    speed: Speed,
+    #[serde(flatten)]
+    memory: Used,
+    losses: Vec<f32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profile: Vec<Share>,
+}
+
+/// How long a step takes.
+#[derive(Serialize)]
+struct Speed {
     ms_per_step: f64,
     ms_min: f64,
     spread: f64,
     tokens_per_second: f64,
     gflops: f64,
     peak_fraction: f64,
+}
+
+/// What the steps ask of the system.
+#[derive(Serialize)]
+struct Used {
     peak_rss_bytes: Option<usize>,
     peak_tensor_bytes: usize,
     allocations_per_step: f64,
-    losses: Vec<f32>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    profile: Vec<Share>,
 }
 
 /// What an operation takes of a step.
@@ -176,21 +190,25 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         side_by_side: parts,
         tokens,
         steps,
-        ms_per_step: times.median * 1e3,
-        ms_min: times.min * 1e3,
-        spread: times.spread,
-        tokens_per_second: rows / times.median,
-        gflops,
-        peak_fraction: gflops / peak.gflops,
+        speed: Speed {
+            ms_per_step: times.median * 1e3,
+            ms_min: times.min * 1e3,
+            spread: times.spread,
+            tokens_per_second: rows / times.median,
+            gflops,
+            peak_fraction: gflops / peak.gflops,
+        },
+        memory: Used {
+            peak_rss_bytes: most.resident,
+            peak_tensor_bytes: most.tensors,
+            allocations_per_step: allocations,
+        },
         peak,
-        peak_rss_bytes: most.resident,
-        peak_tensor_bytes: most.tensors,
-        allocations_per_step: allocations,
         losses,
         profile: shares,
     };
     if let Some(path) = &arguments.svg {
-        let title = format!("{}: {:.1} ms per step", report.config, report.ms_per_step);
+        let title = format!("{}: {:.1} ms per step", report.config, report.speed.ms_per_step);
         std::fs::write(path, profile_svg::draw(&title, &report.profile))
             .map_err(Error::io("write", path))
             .map_err(|error| error.or_hint("check the path"))?;
@@ -219,22 +237,26 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     writeln!(
         out,
         "  {:.1} ms per step (best {:.1}, spread {:.1} %), {:.0} tokens/s",
-        report.ms_per_step,
-        report.ms_min,
-        100.0 * report.spread,
-        report.tokens_per_second
+        report.speed.ms_per_step,
+        report.speed.ms_min,
+        100.0 * report.speed.spread,
+        report.speed.tokens_per_second
     )?;
     writeln!(
         out,
         "  {:.0} GFLOP/s, {:.0} % of the measured {:.0}",
-        report.gflops,
-        100.0 * report.peak_fraction,
+        report.speed.gflops,
+        100.0 * report.speed.peak_fraction,
         report.peak.gflops
     )?;
-    let resident = report.peak_rss_bytes.map_or("?".to_owned(), super::size);
-    let tensors = super::size(report.peak_tensor_bytes);
+    let resident = report.memory.peak_rss_bytes.map_or("?".to_owned(), super::size);
+    let tensors = super::size(report.memory.peak_tensor_bytes);
     writeln!(out, "  {resident} resident at most, {tensors} of it in tensors")?;
-    writeln!(out, "  {:.1} allocations of 4 KiB or more per step", report.allocations_per_step)?;
+    writeln!(
+        out,
+        "  {:.1} allocations of 4 KiB or more per step",
+        report.memory.allocations_per_step
+    )?;
     if !report.profile.is_empty() {
         let columns = Columns::new().indented(2).left("operation", 23);
         let columns = columns.right("forward", 10).right("backward", 10).right("share", 7);
