@@ -120,18 +120,21 @@ impl Chart {
         let levels = self.levels.iter().map(|level| level.y);
         let ys = series.iter().flatten().map(|p| p.1).chain(levels);
         let (width, height) = self.size;
+        // Room below a level is for its writing.
+        let y = if self.logarithmic {
+            Axis::decades(ys, !self.levels.is_empty())
+        } else {
+            Axis::linear(ys, !self.levels.is_empty())
+        };
+        // A digit is 7 pixels wide; its label and a gap stand left of it.
+        let digits = y.ticks().iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
         Frame {
-            left: 70.0,
+            left: (7.0 * digits as f64 + 38.0).max(70.0),
             right: width - 22.0,
             top: if self.has_legend() { 62.0 } else { 44.0 },
             bottom: height - 52.0,
             x: if self.doublings { Axis::doublings(xs) } else { Axis::steps(xs) },
-            // Room below a level is for its writing.
-            y: if self.logarithmic {
-                Axis::decades(ys, !self.levels.is_empty())
-            } else {
-                Axis::linear(ys, !self.levels.is_empty())
-            },
+            y,
         }
     }
 
