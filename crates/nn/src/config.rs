@@ -73,6 +73,22 @@ impl ModelConfig {
         }
     }
 
+    /// Changes the longest sequence it is made for.
+    pub fn set_context(&mut self, context: usize) {
+        match self {
+            Self::Decoder(config) => config.context = context,
+        }
+    }
+
+    /// All of its sizes.
+    pub fn sizes(&self) -> String {
+        match self {
+            Self::Decoder(DecoderConfig { vocabulary, context, stack, .. }) => {
+                format!("{}, context {context}, vocabulary {vocabulary}", stack.sizes())
+            }
+        }
+    }
+
     /// In a few words: sizes that a person wants to see first.
     pub fn summary(&self) -> String {
         match self {
@@ -81,6 +97,12 @@ impl ModelConfig {
                 stack.layers, stack.width, stack.heads
             ),
         }
+    }
+}
+
+impl From<DecoderConfig> for ModelConfig {
+    fn from(config: DecoderConfig) -> Self {
+        Self::Decoder(config)
     }
 }
 
@@ -190,6 +212,23 @@ impl StackConfig {
             dropout: DropoutConfig::default(),
             init: InitConfig::default(),
         }
+    }
+
+    /// Its sizes, for people.
+    pub fn sizes(&self) -> String {
+        let shared = if self.kv_heads() == self.heads {
+            String::new()
+        } else {
+            format!(" on {}", self.kv_heads())
+        };
+        format!(
+            "{} layers × {}, {} heads of {}{shared}, feed-forward {}",
+            self.layers,
+            self.width,
+            self.heads,
+            self.head_width(),
+            self.feed_forward_width()
+        )
     }
 
     /// K

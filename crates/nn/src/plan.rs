@@ -12,7 +12,7 @@ mod rehearsal;
 pub use memory::{Memory, States, Training};
 
 use crate::cache::CacheKind;
-use crate::config::{DecoderConfig, NormKind, Placement, PositionConfig};
+use crate::config::{DecoderConfig, ModelConfig, NormKind, Placement, PositionConfig};
 
 /// One row of the parameter table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,8 @@ pub struct Plan {
 
 impl Plan {
     /// Counts.
-    pub fn new(config: &DecoderConfig) -> Self {
+    pub fn new(config: &ModelConfig) -> Self {
+        let ModelConfig::Decoder(config) = config;
         let c = &config.stack;
         let n = |x: usize| x as u64;
         let bias = |has: bool| n(usize::from(has));
@@ -129,7 +130,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ModelConfig;
     use crate::models::{Decoder, Generates};
     use crate::presets;
     use crate::scope::Weights;
@@ -142,16 +142,14 @@ mod tests {
             ("gpt2-large", 774_030_080),
             ("gpt2-xl", 1_557_611_200),
         ] {
-            let ModelConfig::Decoder(config) =
-                presets::model_of(presets::find(name).unwrap(), name).unwrap();
+            let config = presets::model_of(presets::find(name).unwrap(), name).unwrap();
             assert_eq!(Plan::new(&config).parameters(), want, "{name}");
         }
     }
 
     #[test]
     fn absurd_sizes_are_planned_without_overflow() {
-        let ModelConfig::Decoder(config) =
-            presets::model_of(presets::find("gpt2-small").unwrap(), "gpt2-small").unwrap();
+        let config = presets::model_of(presets::find("gpt2-small").unwrap(), "gpt2-small").unwrap();
         let plan = Plan::new(&config);
         let memory = plan.memory(Training {
             batch: usize::MAX,
@@ -169,7 +167,7 @@ mod tests {
     #[test]
     fn the_cache_takes_what_is_planned() {
         for (name, config) in crate::variants::all() {
-            let plan = Plan::new(&config);
+            let plan = Plan::new(&config.clone().into());
             let model = Decoder::new(config, Weights::Unset);
             for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
                 let bytes = model.cache(1, 17, kind).bytes() as u64;

@@ -50,7 +50,7 @@ fn measure(config: &DecoderConfig, training: Training, storage: Storage) -> (u64
 }
 
 fn compare(name: &str, config: &DecoderConfig, training: Training, storage: Storage) {
-    let planned = Plan::new(config).memory(training);
+    let planned = Plan::new(&config.clone().into()).memory(training);
     let (in_use, reserved) = measure(config, training, storage);
     // The rehearsal is exact but for things of a few bytes (the loss, tables of angles) and one
     // moment of 16-bit storage; 5 % is what is promised, beside the kernels' own memory.
@@ -108,7 +108,7 @@ fn the_plan_comes_true() {
     // to chance: the plan is what they may take.
     let parts = Training { batch: 12, side_by_side: 2, ..TRAINING };
     for (name, config) in [("small", &configs[0].1), ("large vocabulary", &wide)] {
-        let planned = Plan::new(config).memory(parts);
+        let planned = Plan::new(&config.clone().into()).memory(parts);
         // Tried until both have run at the same time, of which a busy machine may need a few.
         let enough = (0..50).any(|_| {
             let (in_use, reserved) = with_threads(2, || measure(config, parts, Storage::F32));

@@ -137,7 +137,7 @@ fn the_planner_counts_every_parameter() {
     for (name, config) in variants::all() {
         let model = Decoder::new(config.clone(), Weights::Unset);
         let counted: usize = model.parameters().iter().map(|p| p.shape().len()).sum();
-        assert_eq!(Plan::new(&config).parameters(), counted as u64, "{name}");
+        assert_eq!(Plan::new(&config.into()).parameters(), counted as u64, "{name}");
     }
 }
 

@@ -10,7 +10,6 @@ use hearken_formats::{self as formats, SpecialTokens};
 use hearken_infer::generate::{Flow, Request, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::config::ModelConfig;
 use hearken_nn::models::{Generates, Model, Tokens};
 use hearken_nn::pass::{Layout, Noise, Pass, Record};
 use hearken_nn::plan::Plan;
@@ -147,8 +146,7 @@ impl Task for NextToken {
     }
 
     fn flops_per_token(&self) -> f64 {
-        let ModelConfig::Decoder(config) = self.model.config();
-        Plan::new(&config).training_flops_per_token(self.data.batches.length())
+        Plan::new(&self.model.config()).training_flops_per_token(self.data.batches.length())
     }
 }
 

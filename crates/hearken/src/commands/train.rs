@@ -7,7 +7,6 @@ use crate::terminal::{Progress, say};
 use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
 use hearken::kernels::isa;
-use hearken::nn::config::ModelConfig;
 use hearken::nn::models;
 use hearken::nn::plan::{Memory, Plan, Training};
 use hearken::nn::scope::Weights;
@@ -130,9 +129,8 @@ fn prepare(
         say!("note: {note}");
     }
     data.fit_vocabulary(config)?;
-    let ModelConfig::Decoder(decoder) = &config.model;
-    let plan = Plan::new(decoder);
-    let memory = plan.memory(training(&config.train, decoder.context));
+    let plan = Plan::new(&config.model);
+    let memory = plan.memory(training(&config.train, config.model.context()));
     check_memory(&memory)?;
     Ok((data, plan, memory))
 }

@@ -27,7 +27,7 @@ use crate::machine::{Machine, Peak};
 use hearken::base::Error;
 use hearken::base::settings::Settings;
 use hearken::kernels::threads::{MOST_THREADS, with_threads};
-use hearken::nn::config::{DecoderConfig, ModelConfig};
+use hearken::nn::config::ModelConfig;
 use hearken::nn::plan::{Plan, Training};
 use hearken::show::number::percent;
 use hearken::show::{Columns, StatusLine};
@@ -281,15 +281,14 @@ fn doublings(from: usize, to: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Case {
-    fn config(&self) -> Result<DecoderConfig, Failure> {
+    fn config(&self) -> Result<ModelConfig, Failure> {
         let Self { layers, width, heads, vocabulary, tokens, .. } = self;
         let text = format!(
             "kind = \"decoder\"\nvocabulary = {vocabulary}\ncontext = {tokens}\nlayers = {layers}\n\
              width = {width}\nheads = {heads}\nposition = {{ kind = \"learned\" }}\n\
              feed_forward = {{ kind = \"gelu-tanh\" }}\n"
         );
-        let ModelConfig::Decoder(config) = Settings::parse(&text, "scaling")?.read()?;
-        Ok(config)
+        Ok(Settings::parse(&text, "scaling")?.read()?)
     }
 
     /// The seconds of some steps, in about `budget`.
@@ -305,16 +304,16 @@ impl Case {
         });
         check_memory(usize::try_from(memory.total()).ok())?;
         let seconds = with_threads(self.threads, || {
-            let mut step = Step::new(config, self.batch, self.tokens, 1);
+            let mut step = Step::new(&config, self.batch, self.tokens, 1)?;
             step.run(); // beside the one of `repeat`: two fill the pool
-            repeat(budget, || {
+            Ok(repeat(budget, || {
                 timed(|| {
                     step.run();
                 })
-            })
+            }))
         });
         pool::release();
-        Ok(seconds)
+        seconds
     }
 
     /// What the steps came to; `peak` is that of `most_threads`.

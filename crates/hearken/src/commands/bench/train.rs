@@ -8,11 +8,12 @@ use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use hearken::base::settings::{self, Setting, Settings, Value};
 use hearken::base::{Error, Result};
-use hearken::nn::config::{DecoderConfig, ModelConfig};
-use hearken::nn::models::{Decoder, Model, loss_and_gradients};
+use hearken::nn::config::ModelConfig;
+use hearken::nn::models::{self, Model, PredictsTokens, loss_and_gradients};
 use hearken::nn::pass::{Noise, Pass};
 use hearken::nn::plan::{Plan, Training};
 use hearken::nn::presets;
+use hearken::nn::scope::Weights;
 use hearken::show::number::percent;
 use hearken::show::{Columns, StatusLine};
 use hearken::tasks::config::preset_or_file;
@@ -140,12 +141,12 @@ pub(super) struct Share {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (config, bench) = read(&arguments.config)?;
+    let (mut config, bench) = read(&arguments.config)?;
     let batch = arguments.batch_size.map_or(bench.batch, |b| b as usize);
     let parts = arguments.side_by_side.map_or(bench.side_by_side, |p| p as usize);
     let parts = even_parts(batch, parts);
-    let tokens = arguments.tokens.map_or(config.context, |t| t as usize);
-    let config = DecoderConfig { context: config.context.max(tokens), ..config };
+    let tokens = arguments.tokens.map_or(config.context(), |t| t as usize);
+    config.set_context(config.context().max(tokens));
     let plan = Plan::new(&config);
     let memory = plan.memory(Training {
         batch,
@@ -162,7 +163,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let peak = Peak::measure(machine.threads);
     progress.show("building the model");
     Memory::reset();
-    let mut bench = Step::new(config, batch, tokens, parts);
+    let mut bench = Step::new(&config, batch, tokens, parts)?;
     let steps = arguments.steps as usize;
     // Two steps fill the pool; from then on nothing should be asked of the system.
     for _ in 0..2 {
@@ -272,20 +273,26 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(name: &str) -> Result<(DecoderConfig, Bench), Failure> {
+fn read(name: &str) -> Result<(ModelConfig, Bench), Failure> {
     let text = preset_or_file(name)?;
-    let ModelConfig::Decoder(mut config) = presets::model_of(&text, name)?;
+    let mut config = presets::model_of(&text, name)?;
     let bench = Settings::parse(&text, name)?.read_only("bench")?.unwrap_or_else(settings::default);
-    if config.vocabulary == 0 {
-        config.vocabulary = 256; // what a tokenizer would decide
+    if config.vocabulary() == 0 {
+        config.set_vocabulary(256); // what a tokenizer would decide
     }
     config.validate()?;
     Ok((config, bench))
 }
 
+/// The model as one that learns from random tokens.
+fn predictor(model: &dyn Model) -> Result<&dyn PredictsTokens> {
+    let message = "only models that predict tokens are timed on random tokens";
+    model.predicts_tokens().ok_or_else(|| Error::new(message, "choose another configuration"))
+}
+
 /// A model with its optimiser and one batch of random tokens.
 pub(super) struct Step {
-    model: Decoder,
+    model: Box<dyn Model>,
     optimizer: Optimizer,
     ids: Vec<u32>,
     targets: Vec<u32>,
@@ -296,16 +303,22 @@ pub(super) struct Step {
 }
 
 impl Step {
-    pub(super) fn new(config: DecoderConfig, batch: usize, tokens: usize, parts: usize) -> Self {
+    pub(super) fn new(
+        config: &ModelConfig,
+        batch: usize,
+        tokens: usize,
+        parts: usize,
+    ) -> Result<Self> {
         let mut rng = Rng::new(1);
-        let vocabulary = config.vocabulary;
+        let vocabulary = config.vocabulary();
         let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
         let (ids, targets) = (draw(), draw());
-        let model = Decoder::drawn(config, 1);
+        let model = models::build(config, Weights::Drawn { seed: 1 });
+        predictor(model.as_ref())?;
         let parameters = model.parameters().iter().cloned();
         let (config, decay) = (OptimizerConfig::default(), DecayRule::default());
         let optimizer = Optimizer::new(config, decay, parameters);
-        Self { model, optimizer, ids, targets, batch, parts, done: 0 }
+        Ok(Self { model, optimizer, ids, targets, batch, parts, done: 0 })
     }
 
     /// One step; gives its loss.
@@ -314,8 +327,8 @@ impl Step {
         let pass = Pass::train(Noise { seed: 1, step: self.done });
         let (ids, targets, options) = (&self.ids, &self.targets, Options::default());
         let (batch, parts) = (self.batch, self.parts);
-        let (sum, weight) =
-            loss_and_gradients(&self.model, ids, targets, batch, parts, &pass, options);
+        let model = self.model.predicts_tokens().expect("checked when it was made");
+        let (sum, weight) = loss_and_gradients(model, ids, targets, batch, parts, &pass, options);
         profile::mark("(parts added up)");
         let squares = gradient_squares(self.model.parameters(), 1.0 / weight);
         let norm = squares.iter().sum::<f64>().sqrt();

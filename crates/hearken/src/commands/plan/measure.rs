@@ -3,8 +3,9 @@
 use super::Report;
 use crate::failure::Failure;
 use crate::machine;
-use hearken::nn::models::{Decoder, Model, loss_and_gradients};
+use hearken::nn::models::{self, loss_and_gradients};
 use hearken::nn::pass::{Noise, Pass};
+use hearken::nn::scope::Weights;
 use hearken::tensor::ops::cross_entropy::Options;
 use hearken::tensor::{pool, with_storage};
 use hearken::train::{DecayRule, Optimizer};
@@ -37,21 +38,24 @@ pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
     pool::reset_peak();
     machine::reset_peak_resident();
     let before = machine::peak_resident_bytes();
-    let mut model = Decoder::drawn(report.model.clone(), 1);
+    let mut model = models::build(&report.model, Weights::Drawn { seed: 1 });
     model.set_checkpointing(chosen.checkpointing);
     let config = chosen.optimizer.config()?;
     let parameters = model.parameters().iter().cloned();
     let mut optimizer = Optimizer::new(config, DecayRule::default(), parameters);
-    let vocabulary = report.model.vocabulary;
+    let vocabulary = report.model.vocabulary();
     let ids: Vec<u32> =
         (0..chosen.batch_size * chosen.tokens).map(|i| (i * 7 % vocabulary) as u32).collect();
+    let Some(predictor) = model.predicts_tokens() else {
+        return Err(Failure::input("only models that predict tokens can be measured", ""));
+    };
     let mut seconds = 0.0;
     for step in 0..2 {
         let start = Instant::now();
         let pass = Pass::train(Noise { seed: 1, step });
         let (_, weight) = with_storage(chosen.precision.precision().storage(), || {
             let (batch, parts) = (chosen.batch_size, chosen.side_by_side);
-            loss_and_gradients(&model, &ids, &ids, batch, parts, &pass, Options::default())
+            loss_and_gradients(predictor, &ids, &ids, batch, parts, &pass, Options::default())
         });
         optimizer.step(1e-4, (1.0 / weight) as f32);
         optimizer.zero_gradients();

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::machine;
 use hearken::base::settings::Settings;
 use hearken::nn::cache::CacheKind;
-use hearken::nn::config::{DecoderConfig, ModelConfig};
+use hearken::nn::config::ModelConfig;
 use hearken::nn::plan::{Memory, Plan, States, Training};
 use hearken::nn::presets;
 use hearken::tasks::config::preset_or_file;
@@ -169,7 +169,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     measured: Option<measure::Measured>,
     #[serde(skip)]
-    model: DecoderConfig,
+    model: ModelConfig,
 }
 
 #[derive(Serialize)]
@@ -276,10 +276,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The model and how it is trained, from a file or a preset.
-fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
+fn configuration(name: &str) -> Result<(ModelConfig, TrainConfig), Failure> {
     let text = preset_or_file(name)?;
     // Other tables are the concern of other commands.
-    let ModelConfig::Decoder(model) = presets::model_of(&text, name)?;
+    let model = presets::model_of(&text, name)?;
     model.validate()?;
     // Memory does not depend on the warm-up: a default that is too long for a short run is cut, as
     // `train` does, and whether it is the default does not matter here.
@@ -290,15 +290,12 @@ fn configuration(name: &str) -> Result<(DecoderConfig, TrainConfig), Failure> {
     Ok((model, train))
 }
 
-fn with_vocabulary(
-    mut model: DecoderConfig,
-    asked: Option<usize>,
-) -> Result<DecoderConfig, Failure> {
+fn with_vocabulary(mut model: ModelConfig, asked: Option<usize>) -> Result<ModelConfig, Failure> {
     if let Some(vocabulary) = asked {
-        model.vocabulary = vocabulary;
+        model.set_vocabulary(vocabulary);
         model.validate()?;
     }
-    if model.vocabulary == 0 {
+    if model.vocabulary() == 0 {
         let message = "the configuration leaves the vocabulary to the tokenizer";
         let hint = "give --vocabulary N: 46 for the stories, 65 for the characters of tiny Shakespeare, 50257 for GPT-2";
         return Err(Failure::input(message, hint));
@@ -311,21 +308,21 @@ const MOST: usize = 1 << 32;
 
 fn choose(
     arguments: &Arguments,
-    model: &DecoderConfig,
+    model: &ModelConfig,
     train: &TrainConfig,
 ) -> Result<Chosen, Failure> {
     let batch_size = arguments.batch_size.unwrap_or(train.rows_at_once().max(1));
-    let tokens = arguments.tokens.unwrap_or(model.context);
+    let tokens = arguments.tokens.unwrap_or(model.context());
     if batch_size == 0
         || tokens == 0
-        || tokens > model.context
+        || tokens > model.context()
         || batch_size.saturating_mul(tokens) > MOST
     {
         return Err(Failure::input(
             format!(
                 "{batch_size} × {tokens} tokens, expected 1 to {} per sequence, the model's \
                  context, 1 sequence or more, and at most {MOST} in all",
-                model.context
+                model.context()
             ),
             "change --batch-size or --tokens",
         ));

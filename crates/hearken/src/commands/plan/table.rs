@@ -8,20 +8,7 @@ use std::io::{self, Write};
 
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let terminal = Terminal::stdout();
-    let (model, c) = (&report.model, &report.model.stack);
-    writeln!(
-        out,
-        "{} {} layers × {}, {} heads of {}{}, feed-forward {}, context {}, vocabulary {}",
-        terminal.bold(&report.config),
-        c.layers,
-        c.width,
-        c.heads,
-        c.head_width(),
-        if c.kv_heads() == c.heads { String::new() } else { format!(" on {}", c.kv_heads()) },
-        c.feed_forward_width(),
-        model.context,
-        model.vocabulary
-    )?;
+    writeln!(out, "{} {}", terminal.bold(&report.config), report.model.sizes())?;
 
     writeln!(out, "\n{}", terminal.bold("parameters"))?;
     let share = |n: u64, of: u64| format!("{:>7}", percent(n as f64 / (of as f64).max(1.0), 1));
