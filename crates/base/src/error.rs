@@ -75,12 +75,6 @@ impl Error {
         self.0.hint.as_deref()
     }
 
-    /// Another kind of the same error.
-    pub fn with_kind(mut self, kind: Kind) -> Self {
-        self.0.kind = kind;
-        self
-    }
-
     /// Another hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());

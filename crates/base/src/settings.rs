@@ -33,6 +33,10 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+/// The key that stands for all others of a table whose values are alike: `dropout.every = 0.1`. A
+/// single value in the place of such a table means the same.
+pub const EVERY: &str = "every";
+
 /// Something that can be read from a value.
 pub trait Setting: Sized {
     /// Reads it.
@@ -49,6 +53,8 @@ pub fn default<T: Setting>() -> T {
 #[derive(Debug)]
 pub struct Settings {
     table: toml::Table,
+    /// As the file had it, before anything was set over it.
+    file: toml::Table,
     /// The file's name, for messages.
     name: String,
     /// Its text, for the numbers of lines.
@@ -75,7 +81,7 @@ impl Settings {
     /// Takes a table as it is.
     pub fn from_table(table: toml::Table, name: &str) -> Self {
         let (text, sets, known) = (String::new(), Vec::new(), RefCell::default());
-        Self { table, name: name.to_owned(), text, sets, known }
+        Self { file: table.clone(), table, name: name.to_owned(), text, sets, known }
     }
 
     /// Takes a JSON object; a `null` is as good as a missing key.
@@ -104,9 +110,14 @@ impl Settings {
         let mut table = &mut self.table;
         for name in &path[..path.len() - 1] {
             let inner = table.entry(name).or_insert_with(|| toml::Table::new().into());
-            if let toml::Value::String(kind) = inner {
-                // A choice by its name alone.
-                *inner = toml::Table::from_iter([("kind".to_owned(), kind.clone().into())]).into();
+            // A short form becomes a table: a choice by its name alone, or one value for all keys.
+            let short = match inner {
+                toml::Value::String(_) => Some("kind"),
+                toml::Value::Table(_) | toml::Value::Array(_) => None,
+                _ => Some(EVERY),
+            };
+            if let Some(key) = short {
+                *inner = toml::Table::from_iter([(key.to_owned(), inner.clone())]).into();
             }
             table = inner.as_table_mut().ok_or_else(|| wrong(&format!("{name} is not a table")))?;
         }
@@ -154,24 +165,41 @@ impl Settings {
         if let Some(set) = self.setting(path) {
             return format!("--set {set}");
         }
-        match start_of(path, &self.text) {
-            Some(start) => format!("{}, line {}", self.name, line_of(&self.text, start)),
-            None => self.name.clone(),
+        // A table that is there because one of its keys was set.
+        let below = self.sets.iter().rev().find(|(set, _)| set.starts_with(path));
+        let is_table = self.in_file(path).is_some_and(toml::Value::is_table);
+        match (below, start_of(path, &self.text)) {
+            (Some((_, words)), _) if !is_table && !path.is_empty() => format!("--set {words}"),
+            (_, Some(start)) => format!("{}, line {}", self.name, line_of(&self.text, start)),
+            (_, None) => self.name.clone(),
         }
     }
 
-    /// A key like `key` in another table than it was looked for in, or near one in its own.
+    /// What the file itself has at `path`.
+    fn in_file(&self, path: &[String]) -> Option<&toml::Value> {
+        let (last, tables) = path.split_last()?;
+        let inner = tables.iter().try_fold(&self.file, |table, name| table.get(name)?.as_table());
+        inner?.get(last)
+    }
+
+    /// What may have been meant by an unknown key: one near it in its table, one of the same name in
+    /// another, or any of its table.
     fn suggestion(&self, path: &[String]) -> Option<String> {
         let known = self.known.borrow();
         let (key, table) = path.split_last()?;
-        let siblings =
-            known.iter().filter(|known| known.split_last().is_some_and(|k| k.1 == table));
-        if let Some(near) =
-            nearest(key, siblings.filter_map(|known| known.last().map(String::as_str)))
-        {
-            return Some(near.to_owned());
+        let sibling = |known: &&Vec<String>| known.split_last().is_some_and(|k| k.1 == table);
+        let siblings = known.iter().filter(sibling).filter_map(|known| known.last());
+        let mut siblings: Vec<&str> = siblings.map(String::as_str).collect();
+        siblings.sort_unstable();
+        siblings.dedup();
+        if let Some(near) = nearest(key, siblings.iter().copied()) {
+            return Some(format!("did you mean {near}?"));
         }
-        known.iter().find(|known| known.last() == Some(key)).map(|known| known.join("."))
+        if let Some(other) = known.iter().find(|known| known.last() == Some(key)) {
+            return Some(format!("did you mean {}?", other.join(".")));
+        }
+        siblings.retain(|name| *name != EVERY);
+        (!siblings.is_empty()).then(|| format!("there are {}", siblings.join(", ")))
     }
 }
 
@@ -255,7 +283,7 @@ impl<'a> Value<'a> {
         let Some(entries) = self.content.as_table() else { return Err(self.unexpected("a table")) };
         let table = Table { value: self.clone(), entries: Some(entries) };
         let result = read(&table)?;
-        table.finish(false)?;
+        table.finish(&[])?;
         Ok(result)
     }
 
@@ -264,7 +292,7 @@ impl<'a> Value<'a> {
     pub fn choice<T>(
         &self,
         kinds: &[&str],
-        read: impl FnOnce(&str, &Table<'a>) -> Result<T>,
+        read: impl Fn(&str, &Table<'a>) -> Result<T>,
     ) -> Result<T> {
         let entries = match self.content {
             toml::Value::Table(entries) => Some(entries),
@@ -280,10 +308,17 @@ impl<'a> Value<'a> {
             Some(given) => name_of(given, kinds)?,
             None => kinds.first().copied().unwrap_or_default(),
         };
+        // If another kind was set over the file's, the keys that the file gave to its own are no
+        // error.
+        let file_kind = self.settings.in_file(&table.path("kind")).and_then(toml::Value::as_str);
+        let file_kind = kinds.iter().find(|name| file_kind == Some(name) && **name != kind);
+        let others = file_kind.map_or(Vec::new(), |other| {
+            let known = self.settings.known.take();
+            let _ = read(other, &table); // only what it asks for matters
+            self.settings.known.replace(known)
+        });
         let result = read(kind, &table)?;
-        // Keys that the file gave to another kind are no error if the kind was set over it.
-        let changed = given.is_some_and(|given| self.settings.setting(&given.path).is_some());
-        table.finish(changed)?;
+        table.finish(&others)?;
         Ok(result)
     }
 
@@ -387,19 +422,24 @@ impl<'a> Table<'a> {
         Error::new(format!("{place}: there is no setting {}", path.join(".")), hint)
     }
 
-    /// Complains about the first key that nobody asked for; those of the file are left alone if
-    /// `only_set`.
-    fn finish(&self, only_set: bool) -> Result<()> {
+    /// Is the key in the file itself, whatever was set over it?
+    pub fn is_in_file(&self, key: &str) -> bool {
+        self.value.settings.in_file(&self.path(key)).is_some()
+    }
+
+    /// Complains about the first key that nobody asked for; those of the file that are among
+    /// `others` are left alone.
+    fn finish(&self, others: &[Vec<String>]) -> Result<()> {
         let settings = self.value.settings;
-        let stray = self.entries.into_iter().flatten().map(|(key, _)| key).find(|key| {
-            !self.is_known(key) && (!only_set || settings.setting(&self.path(key)).is_some())
-        });
-        let Some(key) = stray else { return Ok(()) };
-        let hint = match settings.suggestion(&self.path(key)) {
-            Some(near) => format!("did you mean {near}?"),
-            None => "see the examples in configs/".to_owned(),
+        let is_stray = |key: &&String| {
+            let path = self.path(key);
+            let is_left_over = others.contains(&path) && settings.setting(&path).is_none();
+            !self.is_known(key) && !is_left_over
         };
-        Err(self.unknown(key, &hint))
+        let stray = self.entries.into_iter().flatten().map(|(key, _)| key).find(is_stray);
+        let Some(key) = stray else { return Ok(()) };
+        let hint = settings.suggestion(&self.path(key));
+        Err(self.unknown(key, &hint.unwrap_or_else(|| "see the examples in configs/".to_owned())))
     }
 }
 

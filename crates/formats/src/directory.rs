@@ -59,14 +59,36 @@ pub fn load_as(directory: &Path, storage: Storage) -> Result<Loaded> {
     let pieces = weights::check(&files, family, pieces)?;
     // From here on there is memory for what the files hold, and no more.
     let model = models::build(&config, Weights::Unset);
-    let mut rest = &pieces[..];
-    for (i, parameter) in model.parameters().iter().enumerate() {
+    fill(model.parameters(), &pieces, &files, storage)?;
+    Ok(Loaded { model, family, special })
+}
+
+/// Gives a model the weights of a directory, in f32. The directory must hold exactly its parameters.
+pub fn load_into(directory: &Path, model: &dyn Model) -> Result<()> {
+    let path = directory.join("config.json");
+    let json = json::read(&path)?;
+    let family = Family::named_by(&Fields::new(&path, &json))?;
+    let files = WeightFiles::open(directory)?;
+    let pieces = pieces(family, &model.config(), shapes(model.parameters()))?;
+    let pieces = weights::check(&files, family, pieces)?;
+    fill(model.parameters(), &pieces, &files, Storage::F32)
+}
+
+/// Reads every parameter from its pieces, which are in the order of the parameters.
+fn fill(
+    parameters: &[Param],
+    pieces: &[Piece],
+    files: &WeightFiles,
+    storage: Storage,
+) -> Result<()> {
+    let mut rest = pieces;
+    for (i, parameter) in parameters.iter().enumerate() {
         let own = rest.iter().take_while(|piece| piece.parameter == i).count();
         let (own, others) = rest.split_at(own);
-        weights::fill(parameter, own, &files, storage)?;
+        weights::fill(parameter, own, files, storage)?;
         rest = others;
     }
-    Ok(Loaded { model, family, special })
+    Ok(())
 }
 
 /// A model with the same parameters, which takes no memory until they have numbers: positions that

@@ -12,7 +12,7 @@ mod json;
 pub mod special;
 pub mod weights;
 
-pub use directory::{Loaded, load, load_as, save, to_theirs};
+pub use directory::{Loaded, load, load_as, load_into, save, to_theirs};
 pub use families::Family;
 pub use json::Fields;
 pub use special::SpecialTokens;

@@ -45,7 +45,7 @@ impl Setting for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Is this a model that can be built? The error says what is wrong and what would do.
+    /// Is this a model that can be built? The error says what is wrong and how to fix it.
     pub fn validate(&self) -> Result<()> {
         match self {
             Self::Decoder(config) => config.validate(),

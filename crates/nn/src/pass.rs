@@ -24,7 +24,7 @@ pub struct Noise {
 /// What is special about the rows of a batch; by default, nothing: all tokens are real.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// How many tokens of each row are no padding: (B). What is beyond is seen by nobody.
+    /// The length of each row without its padding, which is masked: (B).
     pub lengths: Option<Arc<[usize]>>,
     /// How many tokens of each row are seen by all of its tokens, even by earlier ones: (B). For
     /// prefix language models.

@@ -105,11 +105,13 @@ pub enum TokenizerKind {
 
 impl Setting for TokenizerKind {
     fn read(value: &Value<'_>) -> Result<Self> {
-        let names = ["character", "byte", "bpe", "wordpiece", "unigram", "word-piece"];
-        Ok(match value.name(&names)? {
+        if String::read(value).is_ok_and(|name| name == "word-piece") {
+            return Ok(Self::WordPiece); // an older spelling
+        }
+        Ok(match value.name(&["character", "byte", "bpe", "wordpiece", "unigram"])? {
             "byte" => Self::Byte,
             "bpe" => Self::Bpe,
-            "wordpiece" | "word-piece" => Self::WordPiece,
+            "wordpiece" => Self::WordPiece,
             "unigram" => Self::Unigram,
             _ => Self::Character,
         })

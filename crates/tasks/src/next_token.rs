@@ -4,7 +4,7 @@
 //! the validation set, and on the way over a sample of it.
 
 use crate::data::TextData;
-use hearken_base::{Error, Result};
+use hearken_base::Result;
 use hearken_data::batches::{Batch, IGNORED};
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_infer::generate::{Flow, Request, generate};
@@ -141,32 +141,11 @@ impl Task for NextToken {
     }
 
     fn load_model(&mut self, dir: &Path) -> Result<()> {
-        let loaded = formats::load(dir)?;
-        take_over(self.model.parameters(), loaded.model.parameters(), dir)
+        let hint = "resume with the configuration that the run was started with";
+        formats::load_into(dir, self.model.as_ref()).map_err(|error| error.with_hint(hint))
     }
 
     fn flops_per_token(&self) -> f64 {
         Plan::new(&self.model.config()).training_flops_per_token(self.data.batches.length())
     }
-}
-
-/// Gives `own` parameters the numbers of those that were loaded from `dir`.
-fn take_over(own: &[Param], loaded: &[Param], dir: &Path) -> Result<()> {
-    let differ =
-        |(own, new): &(&Param, &Param)| (own.name(), own.shape()) != (new.name(), new.shape());
-    if let Some((own, new)) = own.iter().zip(loaded).find(differ) {
-        return Err(Error::new(
-            format!(
-                "{} has {} {} where this model has {} {}",
-                dir.display(),
-                new.name(),
-                new.shape(),
-                own.name(),
-                own.shape()
-            ),
-            "resume with the configuration that the run was started with",
-        ));
-    }
-    own.iter().zip(loaded).for_each(|(own, new)| own.set_value(new.value()));
-    Ok(())
 }

@@ -26,7 +26,7 @@ pub struct OpenModel {
 
 impl OpenModel {
     /// Opens a model directory, or a run's best or last checkpoint; the newest run of `runs/` if no
-    /// path is given. `warn` is told of a damaged checkpoint that another one stands in for.
+    /// path is given. `warn` is called if a damaged checkpoint is replaced by another.
     pub fn open(path: Option<&Path>, warn: &mut dyn FnMut(&str)) -> Result<Self> {
         let directory = locate_sound(path, warn)?;
         let Loaded { model, family, special } = formats::load(&directory)?;

@@ -328,7 +328,7 @@ fn verify_files(path: &Path, required: &[&str], wanted: impl Fn(&str) -> bool) -
     let mut missing = required.to_vec();
     for line in sums.lines() {
         let Some((sum, name)) = line.split_once("  ") else {
-            return Err(error::damaged(path, format!("{SUMS} has a line that is none: {line:?}")));
+            return Err(error::damaged(path, format!("{SUMS} has a malformed line: {line:?}")));
         };
         if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
             return Err(error::damaged(path, format!("{SUMS} names a file outside: {name:?}")));

@@ -33,7 +33,7 @@ impl EarlyStoppingConfig {
         if self.patience == 0 {
             return Err(Error::new(
                 "train.early_stopping.patience is 0, expected at least 1",
-                "leave the table away to train all steps",
+                "omit the table to train all steps",
             ));
         }
         let least = ("train.early_stopping.least_improvement", self.least_improvement);

@@ -110,7 +110,7 @@ impl Evaluation {
         let hint =
             "names are lower-case letters, digits and _, each once, and none begins with sample_";
         if self.metrics.is_empty() {
-            return Err(Error::new("an evaluation has no metrics", "leave it away instead"));
+            return Err(Error::new("an evaluation has no metrics", "return none instead"));
         }
         for (i, Metric { name, .. }) in self.metrics.iter().enumerate() {
             let letters = name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'));

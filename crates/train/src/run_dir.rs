@@ -173,7 +173,7 @@ impl RunDirectory {
 
 fn nothing_to_resume(path: &Path) -> Error {
     let message = format!("{} holds no run to resume", path.display());
-    Error::new(message, "leave --resume away to start one")
+    Error::new(message, "omit --resume to start one")
 }
 
 /// `samples.txt`: what the model wrote, each under a line that says when.

@@ -66,11 +66,19 @@ impl Setting for ScheduleConfig {
     fn read(value: &Value<'_>) -> Result<Self> {
         let kinds = ["cosine", "linear", "constant", "inverse-sqrt", "wsd"];
         value.choice(&kinds, |kind, t| {
-            let warmup = t.or("warmup", 100)?;
-            let floor = || t.or("floor", 0.1);
+            // The default schedule has a warm-up and a floor, also if another kind is set over it; one
+            // that the file names has what it says.
+            let (usual_warmup, usual_floor) =
+                if t.is_in_file("kind") { (0, 0.0) } else { (100, 0.1) };
+            let warmup = t.or("warmup", usual_warmup)?;
+            let floor = || t.or("floor", usual_floor);
             Ok(match kind {
                 "constant" => Self::Constant { warmup },
                 "linear" => Self::Linear { warmup, floor: floor()? },
+                // Its peak is where the warm-up ends: there is no usual one.
+                "inverse-sqrt" if t.is_in_file("kind") => {
+                    Self::InverseSqrt { warmup: t.required("warmup")? }
+                }
                 "inverse-sqrt" => Self::InverseSqrt { warmup },
                 "wsd" => Self::Wsd {
                     warmup,
@@ -275,18 +283,20 @@ mod tests {
     fn every_kind_reads_its_defaults_and_comes_back() {
         use ScheduleConfig::{Constant, Cosine, InverseSqrt, Linear, Wsd};
         let read = |text: &str| Settings::parse(text, "s.toml").unwrap().read::<ScheduleConfig>();
-        let (warmup, floor) = (100, 0.1);
+        let (warmup, floor) = (0, 0.0);
         for (kind, want) in [
             ("constant", Constant { warmup }),
             ("linear", Linear { warmup, floor }),
             ("cosine", Cosine { warmup, floor }),
-            ("inverse-sqrt", InverseSqrt { warmup }),
             ("wsd", Wsd { warmup, floor, decay: 0.2, shape: DecayShape::Root }),
         ] {
             assert_eq!(read(&format!("kind = \"{kind}\"")).unwrap(), want);
             assert_eq!(read(&toml::to_string(&want).unwrap()).unwrap(), want);
         }
-        assert_eq!(read("warmup = 3").unwrap(), Cosine { warmup: 3, floor });
+        assert_eq!(read("kind = \"inverse-sqrt\"\nwarmup = 9").unwrap(), InverseSqrt { warmup: 9 });
+        assert!(read("kind = \"inverse-sqrt\"").is_err());
+        assert_eq!(read("").unwrap(), Cosine { warmup: 100, floor: 0.1 });
+        assert_eq!(read("warmup = 3").unwrap(), Cosine { warmup: 3, floor: 0.1 });
         let other = Wsd { warmup, floor, decay: 0.5, shape: DecayShape::Linear };
         assert_eq!(read(&toml::to_string(&other).unwrap()).unwrap(), other);
         assert!(read("kind = \"constant\"\nfloor = 0.1").is_err());

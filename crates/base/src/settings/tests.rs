@@ -124,7 +124,7 @@ fn sets_go_over_the_file_and_are_named_in_errors() {
         ("model.width", "expected key=value", "--set train.lr"),
         ("model..width=3", "a key is missing", ""),
         ("=3", "a key is missing", ""),
-        ("seed.x=3", "seed is not a table", ""),
+        ("seed.x=3", "--set seed.x=3: seed is a table, expected a whole number", ""),
     ] {
         let error = read(GOOD, &[set]).unwrap_err();
         assert!(error.message().contains(message), "{error}");
@@ -157,4 +157,34 @@ fn one_table_can_be_read_by_itself() {
     assert_eq!(settings.read_only::<Model>("model").unwrap().unwrap().width, 8);
     assert!(settings.read_only::<Model>("none").unwrap().is_none());
     assert!(settings.has(&["model", "width"]) && !settings.has(&["model", "way"]));
+}
+
+#[test]
+fn a_kind_that_is_set_excuses_only_keys_of_the_kind_that_the_file_chose() {
+    let text = format!("{GOOD}way = {{ kind = \"fly\", sped = 5, height = 9 }}");
+    for kind in ["fly", "ride", "walk"] {
+        let error = read(&text, &[&format!("model.way.kind={kind}")]).unwrap_err();
+        assert!(error.message().contains("there is no setting model.way.sped"), "{kind}: {error}");
+    }
+}
+
+#[test]
+fn a_table_that_was_made_by_a_set_is_blamed_on_it() {
+    for (set, message) in [
+        ("modle.width=3", "--set modle.width=3: there is no setting modle"),
+        (
+            "model.way.pace.slow=3",
+            "--set model.way.pace.slow=3: there is no setting model.way.pace",
+        ),
+        ("a.b.c=3", "--set a.b.c=3: there is no setting a"),
+    ] {
+        let error = read(GOOD, &[set]).unwrap_err();
+        assert_eq!(error.message(), message);
+    }
+}
+
+#[test]
+fn an_unknown_key_that_is_near_none_lists_what_there_is() {
+    let error = read(GOOD, &["model.colour=3"]).unwrap_err();
+    assert_eq!(error.hint(), Some("there are sizes, tied, way, width"));
 }

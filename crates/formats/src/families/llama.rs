@@ -72,7 +72,7 @@ fn write_config(config: &ModelConfig) -> Option<Value> {
 }
 
 /// A model of this family or one like it, which fixes the biases and who sees whom. `kv_heads` is
-/// how many there are if nothing is said; as many as heads, if it is none.
+/// the default number of key/value heads; None: as many as heads.
 pub(super) fn read_variation(
     fields: &Fields<'_>,
     kv_heads: Option<usize>,

@@ -1,6 +1,6 @@
 //! The choices within a stack, each with its parameters and their defaults.
 
-use hearken_base::settings::{self, Setting, Value};
+use hearken_base::settings::{self, EVERY, Setting, Value};
 use hearken_base::{Result, names};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -331,7 +331,7 @@ impl Default for AttentionConfig {
     }
 }
 
-/// Which layers have biases: `true` or `false` for all, or a table.
+/// Which layers have biases: `true` or `false` for all, or a table (`{ every = true, norm = false }`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each says whether one sort of layer has a bias")]
 pub struct BiasConfig {
@@ -362,11 +362,12 @@ impl Setting for BiasConfig {
             return bool::read(value).map(Self::everywhere);
         }
         value.table(|t| {
+            let every = t.or(EVERY, false)?;
             Ok(Self {
-                attention_in: t.or("attention_in", false)?,
-                attention_out: t.or("attention_out", false)?,
-                feed_forward: t.or("feed_forward", false)?,
-                norm: t.or("norm", false)?,
+                attention_in: t.or("attention_in", every)?,
+                attention_out: t.or("attention_out", every)?,
+                feed_forward: t.or("feed_forward", every)?,
+                norm: t.or("norm", every)?,
             })
         })
     }
@@ -386,7 +387,8 @@ impl Serialize for BiasConfig {
     }
 }
 
-/// Chances of dropping, in training: one number for all, or a table.
+/// Chances of dropping, in training: one number for all, or a table
+/// (`{ every = 0.1, attention = 0.2 }`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DropoutConfig {
     /// Of the sum of token and position vectors.
@@ -405,11 +407,12 @@ impl Setting for DropoutConfig {
             return f32::read(value).map(Self::everywhere);
         }
         value.table(|t| {
+            let every = t.or(EVERY, 0.0)?;
             Ok(Self {
-                embedding: t.or("embedding", 0.0)?,
-                attention: t.or("attention", 0.0)?,
-                feed_forward: t.or("feed_forward", 0.0)?,
-                residual: t.or("residual", 0.0)?,
+                embedding: t.or("embedding", every)?,
+                attention: t.or("attention", every)?,
+                feed_forward: t.or("feed_forward", every)?,
+                residual: t.or("residual", every)?,
             })
         })
     }

@@ -28,7 +28,7 @@ fn check_sizes(prefix: &str, sizes: &[(&str, usize, usize)]) -> Result<()> {
 }
 
 impl DecoderConfig {
-    /// Is this a model that can be built? The error says what is wrong and what would do.
+    /// Is this a model that can be built? The error says what is wrong and how to fix it.
     pub fn validate(&self) -> Result<()> {
         check_sizes("model", &[("context", self.context, MOST)])?;
         if self.vocabulary > MOST {
@@ -107,7 +107,7 @@ impl StackConfig {
             }
         }
         let eps = self.norm.eps;
-        if !(eps > 0.0 && eps < 1.0) {
+        if !(eps > 0.0 && eps.is_finite()) {
             return Err(Error::new(
                 format!("{prefix}.norm.eps is {eps}, expected a small positive number"),
                 "1e-5 is usual",

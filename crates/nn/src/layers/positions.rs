@@ -44,7 +44,7 @@ pub enum ScoreBias {
     Relative {
         /// The table.
         table: Param,
-        /// Distances beyond it count as it.
+        /// Larger distances are clipped to it.
         reach: usize,
     },
 }

@@ -32,6 +32,12 @@ fn one_number_sets_all_chances_of_dropping() {
     assert_eq!([d.embedding, d.attention, d.feed_forward, d.residual], [0.1; 4]);
     let ModelConfig::Decoder(model) = with(&["model.dropout.attention=0.2"]).unwrap().model;
     assert_eq!((model.stack.dropout.attention, model.stack.dropout.residual), (0.2, 0.0));
+    // The short form and one of its keys.
+    let sets = ["model.dropout=0.1", "model.dropout.attention=0.2", "model.bias=true"];
+    let sets = [&sets[..], &["model.bias.norm=false"]].concat();
+    let ModelConfig::Decoder(model) = with(&sets).unwrap().model;
+    assert_eq!((model.stack.dropout.attention, model.stack.dropout.residual), (0.2, 0.1));
+    assert!(model.stack.bias.attention_in && !model.stack.bias.norm);
 }
 
 #[test]
@@ -53,6 +59,16 @@ fn a_part_of_a_choice_is_set_where_the_file_leaves_the_choice_to_its_default() {
     assert_eq!((lion, name), (whole, whole)); // not the betas of AdamW
     with(&["model.position.kind=rope", "model.position.base=5.0"]).unwrap();
     with(&["model.position=rope", "model.position.base=5.0"]).unwrap();
+}
+
+#[test]
+fn a_schedule_that_the_file_names_has_no_warm_up_but_its_own() {
+    let schedule =
+        |text: &str| parse(&format!("{TEXT}{text}"), "mine.toml", &[]).unwrap().train.schedule;
+    assert_eq!(schedule("").warmup(), 100);
+    assert_eq!(schedule("[train]\nschedule = { kind = \"constant\" }\n").warmup(), 0);
+    assert_eq!(schedule("[train]\nschedule = { kind = \"cosine\" }\n").factor(2000, 2000), 0.0);
+    assert_eq!(schedule("[train]\nschedule = { warmup = 7 }\n").warmup(), 7);
 }
 
 #[test]
@@ -117,7 +133,7 @@ fn bad_settings_are_named_and_no_rust_type_is_shown() {
         ("train", "key=value"),
         ("width=8", "did you mean model.width?"),
         ("lr=0.1", "did you mean train.lr?"),
-        ("model.width.x=1", "not a table"),
+        ("model.width.x=1", "--set model.width.x=1: model.width is a table"),
         ("train.steps=many", "--set train.steps=many: train.steps is \"many\""),
         ("train.lr=fast", "--set train.lr=fast: train.lr is \"fast\", expected a number"),
         ("train.precision=fp8", "train.precision is \"fp8\", expected one of f32, bf16, f16"),

@@ -5,8 +5,8 @@
 //! q = x·Wqᵀ, k = y·Wkᵀ, v = y·Wvᵀ          y = x attends to itself, else across
 //! out = concat over heads of mix(q, k, v)·Woᵀ
 //! ```
-//! A layer that attends to itself has one packed projection to all three. Who sees whom is
-//! [`visibility`]; how what is seen is mixed is [`softmax`].
+//! A layer that attends to itself has one packed projection to all three. [`visibility`]
+//! decides which keys a query sees; [`softmax`] mixes the visible values.
 
 mod softmax;
 mod visibility;
@@ -152,8 +152,8 @@ impl Attention {
         self.out.forward_onto(&mixed, residual)
     }
 
-    /// The tokens of `x` (B, T, C) attend to `source` (B, S, C'), whose rows are laid out as said.
-    /// The result (B, T, C) is added to `residual`.
+    /// The tokens of `x` (B, T, C) attend to `source` (B, S, C'), whose rows are laid out as in
+    /// `layout`. The result (B, T, C) is added to `residual`.
     pub fn forward_across(
         &self,
         x: &Var,

@@ -45,6 +45,13 @@ impl Visibility {
             Some(lengths) => Box::new(And(seen, Padding::new(lengths.to_vec()))),
             None => seen,
         };
+        let counts_from_the_row =
+            matches!(self.pattern, AttentionConfig::Sparse { global: 1.., .. })
+                || layout.prefixes.is_some();
+        assert!(
+            layout.packing.is_none() || !counts_from_the_row,
+            "global tokens and prefixes are those of a row, and packed rows hold several documents"
+        );
         match &layout.packing {
             Some(packing) => Box::new(And(seen, Segments::new(&packing.segments, queries, keys))),
             None => seen,
