@@ -145,8 +145,8 @@ impl Evaluations {
         if self.deciding().is_some_and(|before| !same(before)) {
             *self = Self { sample: self.sample, ..Self::default() };
         }
-        let before = self.deciding().map_or(better.worst(), |best| best.sample);
-        let is_best = metric.is_finite() && better.is_better(metric.sample, before, 0.0);
+        let beats = self.best.as_ref().is_none_or(|best| beats(&evaluation.metrics, &best.metrics));
+        let is_best = metric.is_finite() && beats;
         if is_best {
             self.best = Some(Best::of(step, evaluation));
         }
@@ -174,6 +174,19 @@ impl Evaluations {
     pub fn should_stop(&self, config: Option<EarlyStoppingConfig>) -> bool {
         config.is_some_and(|config| self.without_improvement >= config.patience)
     }
+}
+
+/// Is the first metric that differs from that of `before` better? So an accuracy of 1 is improved on
+/// by a lower loss.
+fn beats(now: &[Metric], before: &[Metric]) -> bool {
+    for metric in now {
+        let Some(old) = before.iter().find(|old| old.name == metric.name) else { continue };
+        let is_better = |a: &Metric, b: &Metric| metric.better.is_better(a.sample, b.sample, 0.0);
+        if is_better(metric, old) || is_better(old, metric) {
+            return is_better(metric, old);
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -281,5 +294,22 @@ mod tests {
         // A checkpoint could not say NaN of the whole.
         assert!(!seen.record(3, &sampled(f64::NAN, 1.0), CONFIG));
         assert_eq!(seen.best.unwrap().step, 1);
+    }
+
+    #[test]
+    fn a_tie_is_decided_by_the_next_metric() {
+        let both = |accuracy, loss| Evaluation {
+            metrics: vec![Metric::new("accuracy", Better::Higher, accuracy), Metric::loss(loss)],
+            tokens: 10,
+            whole: true,
+        };
+        let mut seen = Evaluations::default();
+        let bests: Vec<bool> = [(0.5, 1.0), (1.0, 2.0), (1.0, 1.5), (1.0, 1.5), (0.9, 0.1)]
+            .into_iter()
+            .zip(1..)
+            .map(|((accuracy, loss), step)| seen.record(step, &both(accuracy, loss), None))
+            .collect();
+        assert_eq!(bests, [true, true, true, false, false]);
+        assert_eq!(seen.best.map(|best| best.step), Some(3));
     }
 }

@@ -39,7 +39,10 @@ impl Visibility {
     pub(super) fn rule(&self, layout: &Layout, queries: usize, keys: usize) -> Rule {
         let seen = match self.direction {
             Direction::Causal => self.causal(layout, queries, keys),
-            Direction::Bidirectional => self.bidirectional(queries, keys),
+            Direction::Bidirectional => {
+                assert!(layout.prefixes.is_none(), "all sees all: there is no prefix");
+                self.bidirectional(queries, keys)
+            }
         };
         let seen = match &layout.lengths {
             Some(lengths) => Box::new(And(seen, Padding::new(lengths.to_vec()))),
