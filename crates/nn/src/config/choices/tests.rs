@@ -50,7 +50,7 @@ fn what_is_written_is_read_back() {
 fn a_stray_key_inside_a_choice_is_an_error_that_names_the_nearest() {
     for (bad, hint) in [
         ("position = { kind = \"rope\", bsae = 3.0 }", "did you mean base?"),
-        ("attention = { kind = \"full\", size = 3 }", "configs/"),
+        ("attention = { kind = \"full\", size = 3 }", "there are kind"),
         ("norm = { kind = \"rms\", epsilon = 1e-5 }", "did you mean eps?"),
         ("position = \"roep\"", "did you mean rope?"),
     ] {
