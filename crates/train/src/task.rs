@@ -37,7 +37,7 @@ pub struct MicroLoss {
     /// How many targets count, or their weight. The step divides by the total over its batch, so that
     /// micro-batches may count different numbers of targets. With 0 the sum is ignored.
     pub weight: f64,
-    /// Tokens (or examples) that were computed, for the speed.
+    /// Tokens (or examples) processed, from which the speed is computed.
     pub tokens: usize,
     /// What the task keeps for later steps; handed to [`Task::carry`].
     pub carried: Vec<Tensor>,
