@@ -35,10 +35,13 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     })
 }
 
+/// What follows the name of a file in that of its successor, before the number of the process.
+const TEMPORARY: &str = ".tmp-";
+
 /// A hidden name in the same directory.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.tmp-{}", std::process::id()))
+    path.with_file_name(format!(".{name}{TEMPORARY}{}", std::process::id()))
 }
 
 /// Forces the names in a directory to disk.
@@ -76,20 +79,29 @@ pub fn pointed(link: &Path) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The text of a file, which must not be larger than `most` bytes.
+/// The text of a regular file, which must not be larger than `most` bytes.
 pub fn read_text(path: &Path, most: u64) -> Result<String> {
-    let file = File::open(path).map_err(error::io("read", path))?;
-    let mut text = String::new();
-    let read = file.take(most + 1).read_to_string(&mut text).map_err(error::io("read", path))?;
-    if read as u64 > most {
-        return Err(error::damaged(path, format!("larger than {most} bytes")));
+    hearken_store::files::read_text(path, most).map_err(error::with_hint_of_run)
+}
+
+/// Removes what [`write_atomically`], [`replace`] and [`point`] leave behind in `directory` if they
+/// are killed. Nobody else may be writing there.
+pub(crate) fn sweep(directory: &Path) {
+    let is_left = |name: &str| {
+        let process = name.strip_prefix('.').and_then(|name| name.rsplit_once(TEMPORARY));
+        process.is_some_and(|(_, id)| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+    };
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if is_left(&entry.file_name().to_string_lossy()) {
+            // One that cannot be removed does no harm.
+            let _ = fs::remove_file(entry.path());
+        }
     }
-    Ok(text)
 }
 
 /// The SHA-256 of a file, in hexadecimal.
 pub fn checksum(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(error::io("read", path))?;
+    let mut file = hearken_store::files::open(path)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {

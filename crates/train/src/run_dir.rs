@@ -137,6 +137,9 @@ impl RunDirectory {
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "process {}", std::process::id()))
             .map_err(error::io("write", &name))?;
+        // The lock is ours: what looks unfinished is of a process that was killed.
+        files::sweep(path);
+        files::sweep(&path.join("checkpoints"));
         Ok(Self { path: path.to_owned(), resumed, made: false, _lock: lock })
     }
 

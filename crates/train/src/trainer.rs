@@ -10,10 +10,11 @@
 //! reaches from one step into the next.
 
 mod record;
+mod soundness;
 mod state;
 
 use crate::checkpoint::{Checkpoints, Loaded};
-use crate::config::{Precision, TrainConfig};
+use crate::config::TrainConfig;
 use crate::diagnose::{LayerFacts, Warning, Watch};
 use crate::early_stopping::{Best, Evaluations};
 use crate::evaluation::{Better, Evaluation, Extent};
@@ -25,10 +26,11 @@ use crate::report::Table;
 use crate::run_dir::RunDirectory;
 use crate::stepper::{Change, StepResult, Stepper};
 use crate::task::{Observation, Task};
-use hearken_base::{Error, Kind, Result};
+use hearken_base::{Error, Result};
 use hearken_kernels::isa;
 use hearken_tensor::{Param, no_grad};
 use record::Records;
+use soundness::{Waiting, most_skipped};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -125,12 +127,6 @@ pub fn train(task: &mut dyn Task, config: &TrainConfig, setup: Setup) -> Result<
     result
 }
 
-/// Steps in a row without a finite gradient after which it makes no sense to go on. With f16 the
-/// scale may have to fall from 2²⁴ to 2⁻¹⁴ first.
-fn most_skipped(precision: Precision) -> u32 {
-    if precision == Precision::F16 { 40 } else { 10 }
-}
-
 struct Trainer<'a> {
     task: &'a mut dyn Task,
     config: &'a TrainConfig,
@@ -148,6 +144,8 @@ struct Trainer<'a> {
     progress: Progress,
     stop: Stop,
     clock: Clock,
+    /// What could not be done while steps were skipped.
+    waiting: Waiting,
 }
 
 /// When this process started, and from where.
@@ -234,6 +232,7 @@ impl<'a> Trainer<'a> {
             progress,
             stop,
             clock,
+            waiting: Waiting::default(),
         };
         trainer.begin(loaded.as_ref(), &config_text)?;
         Ok(trainer)
@@ -279,8 +278,20 @@ impl<'a> Trainer<'a> {
         let result = self.train_step()?;
         let is_last = self.step == self.config.steps;
         let due = |every: u64| is_last || every > 0 && self.step.is_multiple_of(every);
-        let (evaluate, sample) = (due(self.config.evaluate_every), due(self.config.sample_every));
-        let save = due(self.config.checkpoint_every);
+        self.waiting.evaluation |= due(self.config.evaluate_every);
+        self.waiting.sample |= due(self.config.sample_every);
+        self.waiting.checkpoint |= due(self.config.checkpoint_every);
+        let interrupted = self.stop.load(Ordering::SeqCst);
+        if !self.is_sound(&result, is_last || interrupted) {
+            // What is due waits for a step that goes well: nothing may push out a good checkpoint.
+            self.record(&result, None)?;
+            return match is_last || interrupted {
+                true => Err(self.ended_unsound()),
+                false => Ok(Due { checkpoint: None, report: false, interrupted }),
+            };
+        }
+        let Waiting { evaluation: evaluate, sample, checkpoint: save } =
+            std::mem::take(&mut self.waiting);
         let mut evaluation = if evaluate { self.evaluate(is_last)? } else { None };
         let mut is_best = false;
         if let Some(evaluation) = &mut evaluation {
@@ -375,28 +386,6 @@ impl<'a> Trainer<'a> {
         if let Err(error) = self.write_report() {
             self.progress.warning(error.message(), error.hint().unwrap_or("check the disk"));
         }
-    }
-
-    fn diverged(&self, loss: f64, most: u32) -> Error {
-        let resume = match self.checkpoints.last() {
-            Some(path) => format!("; {} is from before", path.display()),
-            None => String::new(),
-        };
-        Error::of(
-            Kind::Diverged,
-            format!(
-                "{most} steps in a row had no finite gradient (the loss is {loss} at step {}): \
-                 training has diverged{resume}",
-                self.step
-            ),
-            format!(
-                "lower train.lr (now {:.1e}), lengthen train.schedule.warmup (now {}), and keep \
-                 train.clip at 1.0 or below (now {})",
-                self.config.lr,
-                self.config.schedule.warmup(),
-                self.config.clip
-            ),
-        )
     }
 
     /// Runs `f` on the task, without a graph, with the weights that are judged and saved.

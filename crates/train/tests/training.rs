@@ -288,6 +288,75 @@ fn a_nan_skips_steps_and_then_ends_the_run() {
 }
 
 #[test]
+fn skipped_steps_save_nothing_and_the_good_checkpoint_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let often = TrainConfig { checkpoint_every: 1, evaluate_every: 1, keep: 1, ..config() };
+    let mut network = Network { nan_from: 12, ..Network::new() };
+    let error = train(&mut network, &often, setup(dir.path())).unwrap_err().to_string();
+    assert!(error.contains("step-000012 is from before"), "{error}");
+    let last = dir.path().join("checkpoints/last");
+    assert_eq!(fs::read_link(&last).unwrap().to_str(), Some("step-000012"));
+    // Once the cause is gone, it goes on from there to the end.
+    let summary = run(&mut Network::new(), &often, dir.path());
+    assert_eq!((summary.outcome, summary.step), (Outcome::Finished, 40));
+}
+
+#[test]
+fn what_is_due_while_steps_are_skipped_is_done_after_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut network = Network { nan_in: Some(18..22), ..Network::new() };
+    let config = TrainConfig { keep: 10, ..config() };
+    let summary = run(&mut network, &config, dir.path());
+    assert_eq!(summary.outcome, Outcome::Finished);
+    // Steps 19 to 22 are skipped: the evaluation of step 21 and the checkpoint of 20 come at 23.
+    let rows = untimed(&dir.path().join("metrics.jsonl"));
+    let evaluated: Vec<u64> = rows
+        .iter()
+        .filter(|row| row["val_loss"].is_number())
+        .map(|row| row["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(evaluated, [7, 14, 23, 28, 35, 40]);
+    let checkpoints = dir.path().join("checkpoints");
+    assert!(checkpoints.join("step-000023").exists() && !checkpoints.join("step-000020").exists());
+}
+
+#[test]
+fn a_run_that_ends_while_it_is_skipping_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut network = Network { nan_from: 37, ..Network::new() };
+    let error = train(&mut network, &config(), setup(dir.path())).unwrap_err();
+    assert_eq!(error.kind(), Kind::Diverged, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("ends at step 40 with 3 steps without a finite gradient"), "{text}");
+    assert!(!dir.path().join("checkpoints/step-000040").exists());
+
+    // Asked to stop, it does not save either.
+    let dir = tempfile::tempdir().unwrap();
+    let mut network = Network { nan_from: 20, ..Network::new() };
+    let setup = setup(dir.path());
+    network.stop_in = Some((22, setup.stop.clone()));
+    let error = train(&mut network, &config(), setup).unwrap_err().to_string();
+    assert!(error.contains("ends at step 22 with 2 steps"), "{error}");
+    assert!(error.contains("step-000020 is from before"), "{error}");
+}
+
+#[test]
+fn weights_that_are_not_finite_are_not_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let sgd = TrainConfig { optimizer: optimizer("kind = \"sgd\""), lr: 1e6, ..config() };
+    let sgd = TrainConfig { checkpoint_every: 1, clip: 1e30, ..sgd };
+    let error = train(&mut Network::new(), &sgd, setup(dir.path())).unwrap_err();
+    assert_eq!(error.kind(), Kind::Diverged, "{error}");
+    let mut saved = fs::read_dir(dir.path().join("checkpoints")).unwrap().flatten();
+    assert!(saved.all(|entry| {
+        let file = hearken_store::TensorFile::open(&entry.path().join("model.safetensors"));
+        let file = file.unwrap();
+        let names: Vec<&str> = file.entries().iter().map(|e| e.name.as_str()).collect();
+        names.iter().all(|n| file.tensor(n).unwrap().data().iter().all(|x| x.is_finite()))
+    }));
+}
+
+#[test]
 fn a_spike_is_written_down_and_a_healthy_run_has_no_warnings() {
     let warnings = |spike_at| {
         let dir = tempfile::tempdir().unwrap();

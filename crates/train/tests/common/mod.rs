@@ -25,6 +25,8 @@ pub(crate) struct Network {
     pub(crate) dropout: f32,
     /// From this step on the loss is NaN.
     pub(crate) nan_from: u64,
+    /// In these steps, too.
+    pub(crate) nan_in: Option<std::ops::Range<u64>>,
     /// The loss is multiplied by 1,000 for three steps from this one on.
     pub(crate) spike_at: u64,
     /// Saving fails from this step on.
@@ -46,6 +48,7 @@ impl Network {
             batch: 12,
             dropout: 0.0,
             nan_from: u64::MAX,
+            nan_in: None,
             spike_at: u64::MAX,
             full_from: None,
             stop_in: None,
@@ -90,7 +93,8 @@ impl Task for Network {
         let key = Key { seed: at.seed, step: at.counter(), site: 1 };
         let loss = mse(&self.forward(&x, key, self.dropout), &y);
         let mut factor = rows as f32; // the sum over rows, not the mean
-        if at.step >= self.nan_from {
+        let nan_here = self.nan_in.as_ref().is_some_and(|steps| steps.contains(&at.step));
+        if at.step >= self.nan_from || nan_here {
             factor = f32::NAN;
         }
         if (self.spike_at..self.spike_at.saturating_add(3)).contains(&at.step) {
