@@ -7,7 +7,7 @@ use crate::json::{self, Fields};
 use crate::special::SpecialTokens;
 use crate::weights::{self, WeightFiles};
 use hearken_base::{Error, Kind, Result};
-use hearken_nn::config::{Combine, ModelConfig, PositionConfig};
+use hearken_nn::config::ModelConfig;
 use hearken_nn::models::{self, Model};
 use hearken_nn::scope::Weights;
 use hearken_store::Writer;
@@ -54,11 +54,10 @@ pub fn load_as(directory: &Path, storage: Storage) -> Result<Loaded> {
     }
     let special = SpecialTokens::read(directory, &fields)?;
     let files = WeightFiles::open(directory)?;
-    let outline = models::build(&outline(&config), Weights::Unset);
-    let pieces = pieces(family, &config, shapes(outline.parameters()))?;
-    let pieces = weights::check(&files, family, pieces)?;
-    // From here on there is memory for what the files hold, and no more.
+    // Parameters without numbers take no memory, whatever config.json says of their sizes.
     let model = models::build(&config, Weights::Unset);
+    let pieces = pieces(family, &config, shapes(model.parameters()))?;
+    let pieces = weights::check(&files, family, pieces)?;
     fill(model.parameters(), &pieces, &files, storage)?;
     Ok(Loaded { model, family, special })
 }
@@ -89,22 +88,6 @@ fn fill(
         rest = others;
     }
     Ok(())
-}
-
-/// A model with the same parameters, which takes no memory until they have numbers: positions that
-/// are computed, not learned, have tables that grow with the context.
-fn outline(config: &ModelConfig) -> ModelConfig {
-    let mut config = config.clone();
-    match &mut config {
-        ModelConfig::Decoder(decoder) => match decoder.stack.position {
-            PositionConfig::Rope { .. } | PositionConfig::Sinusoidal { combine: Combine::Add } => {
-                decoder.stack.position = PositionConfig::None {};
-            }
-            PositionConfig::Sinusoidal { .. } => decoder.context = 1,
-            _ => {}
-        },
-    }
-    config
 }
 
 fn shapes(parameters: &[Param]) -> impl Iterator<Item = (&str, Shape)> {

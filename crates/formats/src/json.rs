@@ -2,19 +2,29 @@
 
 use hearken_base::{Error, Kind, Result};
 use hearken_store::files;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A hundred times the largest config.json or index that is known.
-const MOST: u64 = 64 << 20;
+/// Ten times the largest config.json that is known (of DeepSeek-V3 with its quantisation, 40 kB; those
+/// with long lists of labels, 300 kB).
+const MOST: u64 = 3 << 20;
+/// Several times the largest index that is known (8 MB, of 91,991 tensors).
+pub(crate) const MOST_INDEX: u64 = 64 << 20;
 /// Characters of a bad value that a message shows.
 const SHOWN: usize = 60;
 
-/// Reads a JSON file of at most 64 MB.
+/// Reads a JSON file of at most 3 MB: any value, which takes up to twenty times the memory.
 pub(crate) fn read(path: &Path) -> Result<Value> {
-    let text = files::read_text(path, MOST)?;
+    read_as(path, MOST)
+}
+
+/// Reads a JSON file of at most `most` bytes.
+pub(crate) fn read_as<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T> {
+    let text = files::read_text(path, most)?;
     serde_json::from_str(&text).map_err(|error| {
-        let message = format!("{}: not JSON: {error}", path.display());
+        let what = if error.is_data() { "unexpected" } else { "not JSON" };
+        let message = format!("{}: {what}: {error}", path.display());
         Error::of(Kind::Damaged, message, "get or write the file again")
     })
 }

@@ -13,7 +13,7 @@ pub(crate) use transfer::{cut, fill, write};
 use crate::json;
 use hearken_base::{Error, Kind, Result};
 use hearken_store::{Entry, TensorFile};
-use serde_json::Value;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -85,21 +85,24 @@ impl WeightFiles {
     }
 }
 
+/// What counts of an index: the shard of each tensor.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
 /// The tensors of each shard, as the index has them.
 fn read_index(path: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
-    let json = json::read(path)?;
-    let bad =
-        |message: &str| Error::new(format!("{}: {message}", path.display()), "get the file again");
-    let map = json.get("weight_map").and_then(Value::as_object);
+    let index: Index = json::read_as(path, json::MOST_INDEX)?;
     let mut shards: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, shard) in map.ok_or_else(|| bad("weight_map is missing"))? {
-        let shard =
-            shard.as_str().ok_or_else(|| bad("weight_map names something else than files"))?;
+    for (name, shard) in index.weight_map {
         // A shard lies beside the index and nowhere else.
-        if Path::new(shard).file_name().is_none_or(|own| own != shard) {
-            return Err(bad(&format!("weight_map names {shard:?}, expected a file beside it")));
+        if Path::new(&shard).file_name().is_none_or(|own| own != shard.as_str()) {
+            let message = format!("weight_map names {shard:?}, expected a file beside it");
+            let message = format!("{}: {message}", path.display());
+            return Err(Error::new(message, "get the file again"));
         }
-        shards.entry(shard.to_owned()).or_default().insert(name.clone());
+        shards.entry(shard).or_default().insert(name);
     }
     Ok(shards)
 }

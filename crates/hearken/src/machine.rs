@@ -1,7 +1,10 @@
 //! What this machine is, and how fast it can be.
 
+mod container;
+
 use hearken::kernels::{isa, peak, threads};
 use serde::Serialize;
+use std::path::Path;
 
 /// The processor and how the kernels use it.
 #[derive(Debug, Serialize)]
@@ -74,10 +77,13 @@ pub(crate) fn reset_peak_resident() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Bytes that can be had without swapping, where the system tells.
+/// Bytes that can be had without swapping, where the system tells: of the machine, or of the container
+/// that this process is in, whichever are fewer.
 pub(crate) fn available_bytes() -> Option<usize> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    kilobytes(&info, "MemAvailable:").map(|kb| kb * 1024)
+    let info = std::fs::read_to_string("/proc/meminfo").ok();
+    let machine = info.and_then(|info| kilobytes(&info, "MemAvailable:")).map(|kb| kb * 1024);
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    machine.into_iter().chain(container::free_bytes(&groups, Path::new("/sys/fs/cgroup"))).min()
 }
 
 /// The number in a line such as `VmHWM:    1234 kB`.

@@ -3,7 +3,7 @@
 
 use crate::number::{duration, short};
 use crate::status::StatusLine;
-use crate::terminal::{stderr_renews, stderr_width};
+use crate::terminal::{stderr_renews, stderr_width, visible};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,7 @@ impl Progress {
     fn print(&mut self, text: &str) {
         let out = &mut self.out;
         self.line.above(|| {
-            let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+            let _ = writeln!(out, "{}", visible(text)).and_then(|()| out.flush());
         });
     }
 

@@ -3,7 +3,7 @@
 //! Where a line cannot be renewed (no terminal, or a dumb one) nothing is drawn. Output that nobody
 //! reads any more is lost without a word: it is no reason to stop working.
 
-use crate::terminal::{fit, stderr_renews, stderr_width};
+use crate::terminal::{fit, stderr_renews, stderr_width, visible};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use std::fmt;
 use std::io::{self, Write};
@@ -42,7 +42,8 @@ impl StatusLine {
     /// Replaces the line. What does not fit is cut, since a line that wraps could not be renewed.
     pub fn show(&mut self, text: &str) {
         let Some(out) = &self.out else { return };
-        let text = fit(text.lines().next().unwrap_or(""), self.room()).trim_end().to_owned();
+        let text = visible(text.lines().next().unwrap_or(""));
+        let text = fit(&text, self.room()).trim_end().to_owned();
         let bar = self.bar.get_or_insert_with(|| {
             let target = ProgressDrawTarget::term_like(Box::new(out.clone()));
             let style = ProgressStyle::with_template("{msg}");

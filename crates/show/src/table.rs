@@ -1,7 +1,6 @@
 //! Text in columns.
 
-use crate::terminal::fit;
-use std::fmt::Write as _;
+use crate::terminal::{fit, padded, visible};
 
 /// A table of text, for a page or for the terminal.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,7 +65,8 @@ impl Columns {
     pub fn holding<S: AsRef<str>>(mut self, rows: &[impl AsRef<[S]>]) -> Self {
         for row in rows {
             for (column, cell) in self.columns.iter_mut().zip(row.as_ref()) {
-                column.width = column.width.max(cell.as_ref().chars().count());
+                let cell = visible(cell.as_ref());
+                column.width = column.width.max(cell.chars().count());
             }
         }
         self
@@ -93,20 +93,25 @@ impl Columns {
         self.row(&headings)
     }
 
+    /// A row whose last cell is written as it is, colours and all.
+    pub fn row_ending<S: AsRef<str>>(&self, cells: &[S], last: &str) -> String {
+        let before: usize = self.columns.iter().take(cells.len()).map(|c| c.width + GAP).sum();
+        padded(&self.row(cells), self.indent + before, false) + last
+    }
+
     /// A row. Text that is longer than the first column is cut; a number that is longer than its
     /// column is not.
     pub fn row<S: AsRef<str>>(&self, cells: &[S]) -> String {
         let mut line = " ".repeat(self.indent);
         for (i, (Column { width, right, .. }, cell)) in self.columns.iter().zip(cells).enumerate() {
-            let (cell, width) = (cell.as_ref(), *width);
+            let (cell, width) = (visible(cell.as_ref()), *width);
             if i > 0 {
                 line.push_str(&" ".repeat(GAP));
             }
-            let _ = match (i, right) {
-                (_, true) => write!(line, "{cell:>width$}"),
-                (0, false) => write!(line, "{}", fit(cell, width)),
-                (_, false) => write!(line, "{cell:width$}"),
-            };
+            line.push_str(&match (i, right) {
+                (0, false) => fit(&cell, width),
+                (_, right) => padded(&cell, width, *right),
+            });
         }
         line.truncate(line.trim_end().len());
         line

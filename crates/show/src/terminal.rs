@@ -1,14 +1,18 @@
 //! What the terminal can show: its width and its colours, and text that fits it.
 
+use std::borrow::Cow;
 use std::env;
 use std::io::{self, IsTerminal};
 
 /// Writes a line to stderr, as `eprintln!` does. That nobody reads it any more, as in
-/// `hearken train 2>&1 | head -1`, is no reason to stop, where `eprintln!` would panic.
+/// `hearken train 2>&1 | head -1`, is no reason to stop, where `eprintln!` would panic. Control
+/// characters, which may come from a file, are made [visible](crate::terminal::visible).
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+        let text = format!($($text)*);
+        let text = $crate::terminal::visible(&text);
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));
     }};
 }
 
@@ -74,11 +78,41 @@ fn is_dumb() -> bool {
     env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
+/// `text` without characters that command a terminal: an escape sequence in a name or in generated
+/// text could rewrite what is on the screen, or what is pasted from it. Lines and tabs stay; others
+/// become `\u{1b}` and the like. So do characters that turn the direction of writing around.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let is_hidden = |c: char| {
+        let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        turns || c.is_control() && c != '\n' && c != '\t'
+    };
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_hidden(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+/// `text` as it is, or [`visible`] if it goes to a terminal.
+pub fn seen(text: &str, on_terminal: bool) -> Cow<'_, str> {
+    if on_terminal { visible(text) } else { Cow::Borrowed(text) }
+}
+
+/// `text` and blanks up to `width` characters, on the side that is given. Unlike `{text:width$}`, which
+/// panics beyond 65,535, for any width.
+pub(crate) fn padded(text: &str, width: usize, right: bool) -> String {
+    let blanks = " ".repeat(width.saturating_sub(text.chars().count()));
+    if right { blanks + text } else { text.to_owned() + &blanks }
+}
+
 /// `text` in exactly `width` characters, cut with `…` if it is longer.
 pub fn fit(text: &str, width: usize) -> String {
     let len = text.chars().count();
     if len <= width {
-        return format!("{text:width$}");
+        return padded(text, width, false);
     }
     let kept: String = text.chars().take(width.saturating_sub(1)).collect();
     format!("{kept}…")
@@ -108,6 +142,20 @@ mod tests {
         assert_eq!(fit("ab", 4), "ab  ");
         assert_eq!(fit("αβγδ", 4), "αβγδ");
         assert_eq!(fit("αβγδε", 4), "αβγ…");
+    }
+
+    #[test]
+    fn commands_to_the_terminal_are_made_visible() {
+        assert_eq!(visible("\x1b[2Jgone\r\n\tα"), "\\u{1b}[2Jgone\\u{d}\n\tα");
+        assert_eq!(visible("\u{9b}31m\u{7f}\u{202e}"), "\\u{9b}31m\\u{7f}\\u{202e}");
+        assert!(matches!(visible("plain – text\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn any_width_can_be_filled() {
+        let name = "x".repeat(70_000);
+        assert_eq!(fit(&name, 70_001).len(), 70_001);
+        assert_eq!(padded("1", 70_000, true).len(), 70_000);
     }
 
     #[test]

@@ -4,7 +4,11 @@
 //! Everything is checked before it is used: the length against the file, places against the data and
 //! each other, shapes against places. Every byte of the data belongs to exactly one tensor.
 
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
 
 /// Longer headers are refused, as the format's own reader does.
 pub(crate) const LONGEST: u64 = 100_000_000;
@@ -52,11 +56,10 @@ fn bits(dtype: &str) -> Option<u64> {
 /// Reads and checks a header in front of `room` bytes of data. The entries are in the order of their
 /// places; an error says what is wrong.
 pub(crate) fn parse(header: &[u8], room: u64) -> Result<Vec<Entry>, String> {
-    let header: Map<String, Value> =
-        serde_json::from_slice(header).map_err(|e| format!("the header is not JSON: {e}"))?;
-    let tensors = header.into_iter().filter(|(name, _)| name != "__metadata__");
+    let Tensors(tensors) =
+        serde_json::from_slice(header).map_err(|e| format!("the header does not parse: {e}"))?;
     let mut entries: Vec<Entry> =
-        tensors.map(|(name, value)| entry(name, &value, room)).collect::<Result<_, _>>()?;
+        tensors.into_iter().map(|(name, raw)| raw.check(name, room)).collect::<Result<_, _>>()?;
     entries.sort_by_key(|entry| (entry.start, entry.end));
     let mut at = 0;
     for Entry { name, start, end, .. } in &entries {
@@ -74,28 +77,97 @@ pub(crate) fn parse(header: &[u8], room: u64) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-fn entry(name: String, value: &Value, room: u64) -> Result<Entry, String> {
-    let numbers = |key: &str| -> Option<Vec<u64>> {
-        value.get(key)?.as_array()?.iter().map(Value::as_u64).collect()
-    };
-    let (Some(dtype), Some(shape), Some(place)) =
-        (value.get("dtype").and_then(Value::as_str), numbers("shape"), numbers("data_offsets"))
-    else {
-        return Err(format!("{name} lacks a dtype, shape or data_offsets"));
-    };
-    let [start, end] = place[..] else { return Err(format!("{name} has no start and end")) };
-    let dims = shape.iter().map(|d| usize::try_from(*d).ok()).collect::<Option<Vec<usize>>>();
-    let count = shape.iter().try_fold(1_u64, |n, d| n.checked_mul(*d));
-    let (Some(dims), Some(count)) = (dims, count) else {
-        return Err(format!("{name} of shape {shape:?} is too large"));
-    };
-    let fits = start <= end && end <= room;
-    let expected = bits(dtype).map(|bits| u128::from(bits) * u128::from(count));
-    if !fits || expected.is_some_and(|expected| expected != 8 * u128::from(end - start)) {
-        let at = format!("{start}..{end} of {room} bytes");
-        return Err(format!("{name}, {dtype} of shape {shape:?}, does not lie at {at}"));
+/// The tensors of a header by name, none of them twice. They are read one by one into what they need,
+/// so that a header takes no more memory than its length allows for.
+struct Tensors(BTreeMap<String, Raw>);
+
+impl<'de> Deserialize<'de> for Tensors {
+    fn deserialize<D: Deserializer<'de>>(header: D) -> Result<Self, D::Error> {
+        header.deserialize_map(TensorsVisitor)
     }
-    Ok(Entry { name, dtype: dtype.to_owned(), shape: dims, start, end })
+}
+
+struct TensorsVisitor;
+
+impl<'de> Visitor<'de> for TensorsVisitor {
+    type Value = Tensors;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tensors, A::Error> {
+        let mut tensors = BTreeMap::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+            } else if let Some((name, _)) = tensors.remove_entry(&name) {
+                return Err(A::Error::custom(format!("{name} is there twice")));
+            } else {
+                tensors.insert(name, map.next_value()?);
+            }
+        }
+        Ok(Tensors(tensors))
+    }
+}
+
+/// An entry as it is written.
+#[derive(Deserialize)]
+struct Raw {
+    dtype: String,
+    shape: Dims,
+    data_offsets: [u64; 2],
+}
+
+/// A list of at most [`MOST_DIMS`] numbers.
+struct Dims(Vec<u64>);
+
+/// Far above what any library allows.
+const MOST_DIMS: usize = 64;
+
+impl<'de> Deserialize<'de> for Dims {
+    fn deserialize<D: Deserializer<'de>>(list: D) -> Result<Self, D::Error> {
+        list.deserialize_seq(DimsVisitor)
+    }
+}
+
+struct DimsVisitor;
+
+impl<'de> Visitor<'de> for DimsVisitor {
+    type Value = Dims;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of dimensions")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Dims, A::Error> {
+        let mut dims = Vec::new();
+        while let Some(dim) = list.next_element()? {
+            if dims.len() == MOST_DIMS {
+                return Err(A::Error::custom(format!("more than {MOST_DIMS} dimensions")));
+            }
+            dims.push(dim);
+        }
+        Ok(Dims(dims))
+    }
+}
+
+impl Raw {
+    fn check(self, name: String, room: u64) -> Result<Entry, String> {
+        let Self { dtype, shape: Dims(shape), data_offsets: [start, end] } = self;
+        let dims = shape.iter().map(|d| usize::try_from(*d).ok()).collect::<Option<Vec<usize>>>();
+        let count = shape.iter().try_fold(1_u64, |n, d| n.checked_mul(*d));
+        let (Some(dims), Some(count)) = (dims, count) else {
+            return Err(format!("{name} of shape {shape:?} is too large"));
+        };
+        let fits = start <= end && end <= room;
+        let expected = bits(&dtype).map(|bits| u128::from(bits) * u128::from(count));
+        if !fits || expected.is_some_and(|expected| expected != 8 * u128::from(end - start)) {
+            let at = format!("{start}..{end} of {room} bytes");
+            return Err(format!("{name}, {dtype} of shape {shape:?}, does not lie at {at}"));
+        }
+        Ok(Entry { name, dtype, shape: dims, start, end })
+    }
 }
 
 /// The bytes in front of the data of f32 tensors of these names and shapes, in this order.

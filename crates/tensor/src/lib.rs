@@ -24,6 +24,7 @@ pub mod checkpoint;
 mod columns;
 pub mod gradcheck;
 pub mod graph;
+pub mod growing;
 pub mod half;
 pub mod ops;
 pub mod param;

@@ -9,6 +9,7 @@
 //! Tables are made in f64 and rounded once: at position 100,000 an angle in f32 would be off by
 //! 0.004.
 
+use crate::growing::GrowingTable;
 use crate::tensor::Tensor;
 
 /// The base of the frequencies in the paper.
@@ -16,12 +17,13 @@ pub const BASE: f64 = 10_000.0;
 
 /// The table of positions 0, …, `positions` − 1: (T, C). `width` must be even.
 pub fn sinusoidal(positions: usize, width: usize) -> Tensor {
+    sinusoidal_table(positions, width).first(positions)
+}
+
+/// The same as a table that has its rows when they are asked for.
+pub fn sinusoidal_table(most: usize, width: usize) -> GrowingTable {
     assert!(width.is_multiple_of(2), "sines and cosines come in pairs: the width {width} is odd");
-    let mut table = Tensor::unset([positions, width]);
-    for (p, row) in table.data_mut().chunks_exact_mut(width.max(1)).enumerate() {
-        fill(row, p);
-    }
-    table
+    GrowingTable::new(most, width, |p, row| fill(row, p))
 }
 
 /// The table of a grid of patches, row by row: (height·width, C), where the first half of the C

@@ -15,9 +15,11 @@
 //! Another base is just another `base`. The formulas agree with `modeling_rope_utils` of the
 //! `transformers` library; `tests/fixtures/rope.py` makes the numbers they are held against.
 
+use crate::growing::GrowingTable;
 use crate::tensor::Tensor;
 use hearken_kernels::rope::Pairing;
 use std::f64::consts::TAU;
+use std::sync::Arc;
 
 /// How frequencies are changed for long contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -120,13 +122,13 @@ pub fn frequencies(rotated: usize, base: f64, scaling: Scaling) -> (Vec<f64>, f6
     }
 }
 
-/// Cosines and sines for every position and pair.
+/// Cosines and sines for every position and pair, computed as positions are asked for.
 #[derive(Clone, Debug)]
 pub struct RopeTable {
     head_width: usize,
     pairing: Pairing,
-    cos: Tensor, // (positions, R/2)
-    sin: Tensor, // (positions, R/2)
+    cos: GrowingTable, // (positions, R/2)
+    sin: GrowingTable, // (positions, R/2)
 }
 
 impl RopeTable {
@@ -145,18 +147,16 @@ impl RopeTable {
             "{rotated} numbers of a head of width {head_width} cannot be rotated"
         );
         let (frequencies, factor) = frequencies(rotated, base, scaling);
-        let shape = [positions, frequencies.len()];
-        let (mut cos, mut sin) = (Tensor::unset(shape), Tensor::unset(shape));
-        let rows = sin.data_mut().chunks_exact_mut(shape[1].max(1));
-        let rows = cos.data_mut().chunks_exact_mut(shape[1].max(1)).zip(rows);
-        for (p, (cos, sin)) in rows.enumerate() {
-            for (i, w) in frequencies.iter().enumerate() {
-                let (s, c) = (p as f64 * w).sin_cos();
-                cos[i] = (c * factor) as f32;
-                sin[i] = (s * factor) as f32;
-            }
-        }
-        Self { head_width, pairing, cos, sin }
+        let frequencies: Arc<[f64]> = frequencies.into();
+        let table = |of: fn(f64) -> f64| {
+            let frequencies = frequencies.clone();
+            GrowingTable::new(positions, frequencies.len(), move |p, row| {
+                for (x, w) in row.iter_mut().zip(&*frequencies) {
+                    *x = (of(p as f64 * w) * factor) as f32;
+                }
+            })
+        };
+        Self { head_width, pairing, cos: table(f64::cos), sin: table(f64::sin) }
     }
 
     /// D
@@ -166,7 +166,7 @@ impl RopeTable {
 
     /// How many numbers of a head turn: R ≤ D.
     pub fn rotated(&self) -> usize {
-        2 * self.cos.shape().width()
+        2 * self.cos.width()
     }
 
     /// Which numbers make a pair.
@@ -174,19 +174,19 @@ impl RopeTable {
         self.pairing
     }
 
-    /// How many positions the table has.
+    /// How many positions the table can have.
     pub fn positions(&self) -> usize {
-        self.cos.shape().rows()
+        self.cos.most()
     }
 
-    /// (positions, R/2)
-    pub fn cos(&self) -> &Tensor {
-        &self.cos
+    /// Cosines of at least the first `positions`: (positions or more, R/2)
+    pub fn cos(&self, positions: usize) -> Tensor {
+        self.cos.first(positions)
     }
 
-    /// (positions, R/2)
-    pub fn sin(&self) -> &Tensor {
-        &self.sin
+    /// Sines of at least the first `positions`: (positions or more, R/2)
+    pub fn sin(&self, positions: usize) -> Tensor {
+        self.sin.first(positions)
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
                     let at = p * (rotated / 2) + i;
                     // Their angle p·ω is in f32: off by up to p·2⁻²² (see above).
                     let bound = 1e-6 + p as f64 * 2.4e-7;
-                    let got = [table.cos().data()[at], table.sin().data()[at]];
+                    let got = [table.cos(p + 1).data()[at], table.sin(p + 1).data()[at]];
                     let want = [cos[i].as_f64().unwrap(), sin[i].as_f64().unwrap()];
                     for (got, want) in got.into_iter().zip(want) {
                         let error = (f64::from(got) - want).abs();
@@ -287,8 +287,8 @@ mod tests {
     fn a_table_knows_its_shape() {
         let table = RopeTable::new(10, 6, 1e4, Scaling::None, Pairing::Neighbours, 4);
         assert_eq!((table.head_width(), table.rotated(), table.positions()), (10, 6, 4));
-        assert_eq!(table.cos().data()[..3], [1.0; 3]);
-        assert_eq!(table.sin().data()[..3], [0.0; 3]);
+        assert_eq!(table.cos(1).data()[..3], [1.0; 3]);
+        assert_eq!(table.sin(1).data()[..3], [0.0; 3]);
         assert_eq!(RopeTable::new(4, 4, 1e4, Scaling::None, Pairing::Halves, 0).positions(), 0);
     }
 

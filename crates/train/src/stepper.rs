@@ -17,6 +17,7 @@ use crate::optimizer::Optimizer;
 use crate::task::{Moment, Task};
 use hearken_base::Result;
 use hearken_kernels::elementwise::sum_of_squares;
+use hearken_kernels::isa;
 use hearken_tensor::half::LossScaler;
 use hearken_tensor::{Param, Tensor, side_by_side, with_storage};
 use std::time::Instant;
@@ -107,8 +108,13 @@ impl Stepper {
         self.skipped
     }
 
-    /// The step after `step` steps. `observe` asks for the size of the update too.
+    /// The step after `step` steps. `observe` asks for the size of the update too. All of it, the
+    /// optimiser too, runs on the [set for batches](isa::for_batches).
     pub fn step(&mut self, task: &mut dyn Task, step: u64, observe: bool) -> Result<StepResult> {
+        isa::for_batches(|| self.whole_step(task, step, observe))
+    }
+
+    fn whole_step(&mut self, task: &mut dyn Task, step: u64, observe: bool) -> Result<StepResult> {
         let started = Instant::now();
         let lr = self.config.lr_at(step);
         let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);

@@ -9,6 +9,7 @@
 //! scale, best evaluation, the task's own state, and the step, which keys all randomness. Nothing else
 //! reaches from one step into the next.
 
+mod instruction_set;
 mod record;
 mod soundness;
 mod state;
@@ -193,7 +194,7 @@ impl<'a> Trainer<'a> {
         let stepper = Stepper::new(config, parameters.clone());
         let layers = Layers::new(stepper.parameters());
         let (run, stop) = (setup.run, setup.stop);
-        let config_text = setup.config_text;
+        let config_text = instruction_set::noted(&setup.config_text);
         if !run.is_resumed() {
             run.write("config.toml", &config_text)?;
         }
@@ -248,6 +249,9 @@ impl<'a> Trainer<'a> {
         }
         // Not before the checkpoint has been found to fit: a refused run keeps what it had.
         if self.run.is_resumed() {
+            if let Some(note) = instruction_set::change(&self.run) {
+                self.progress.message(&note);
+            }
             self.run.write("config.toml", config_text)?;
         }
         self.clock.started = Instant::now();
@@ -285,10 +289,10 @@ impl<'a> Trainer<'a> {
         if !self.is_sound(&result, is_last || interrupted) {
             // What is due waits for a step that goes well: nothing may push out a good checkpoint.
             self.record(&result, None)?;
-            return match is_last || interrupted {
-                true => Err(self.ended_unsound()),
-                false => Ok(Due { checkpoint: None, report: false, interrupted }),
-            };
+            if is_last || interrupted {
+                return Err(self.ended_unsound());
+            }
+            return Ok(Due { checkpoint: None, report: false, interrupted });
         }
         let Waiting { evaluation: evaluate, sample, checkpoint: save } =
             std::mem::take(&mut self.waiting);

@@ -7,6 +7,7 @@ use hearken::data::tokenizer::{CutRule, Kind, Special, SpecialText, Tokenizer, T
 use hearken::data::{Progress, Stage};
 use hearken::show::StatusLine;
 use hearken::show::number::bytes;
+use hearken::show::terminal::seen;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -263,7 +264,7 @@ fn decode(arguments: &DecodeArguments) -> Result<(), Failure> {
         tokenizer.decode(&ids)?
     };
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(seen(&text, out.is_terminal()).as_bytes())?;
     if out.is_terminal() && !text.ends_with('\n') {
         writeln!(out)?;
     }

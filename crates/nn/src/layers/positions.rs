@@ -7,10 +7,11 @@ use crate::pass::Packing;
 use crate::scope::Scope;
 use hearken_kernels::attention::scores::{Alibi, Buckets, Relative, T5};
 use hearken_kernels::rope::Pairing;
+use hearken_tensor::growing::GrowingTable;
 use hearken_tensor::half::Weight;
-use hearken_tensor::positions::sinusoidal;
+use hearken_tensor::positions::sinusoidal_table;
 use hearken_tensor::rope_table::{RopeTable, Scaling};
-use hearken_tensor::{Param, Role, Tensor, Var, ops};
+use hearken_tensor::{Param, Role, Var, ops};
 
 /// The positions of a model, shared by its layers.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ enum Kind {
     None,
     /// (context, C or the width beside the token)
     Learned(Param, Combine),
-    Sinusoidal(Tensor, Combine),
+    Sinusoidal(GrowingTable, Combine),
     Rope(RopeTable),
     Biased(ScoreBias),
 }
@@ -82,7 +83,8 @@ impl Positions {
                 Kind::Learned(table(context, config.position_width(*combine)), *combine)
             }
             PositionConfig::Sinusoidal { combine } => {
-                Kind::Sinusoidal(sinusoidal(context, config.position_width(*combine)), *combine)
+                let width = config.position_width(*combine);
+                Kind::Sinusoidal(sinusoidal_table(context, width), *combine)
             }
             PositionConfig::Rope { base, share, scaling } => Kind::Rope(RopeTable::new(
                 config.head_width(),
@@ -111,21 +113,24 @@ impl Positions {
     /// Joins position vectors to token vectors `x` (B, T, …) whose first stands at `start`, or
     /// where their packing says.
     pub fn join(&self, x: Var, start: usize, packing: Option<&Packing>) -> Var {
-        let (table, combine) = match &self.kind {
-            Kind::Learned(param, combine) => (param.weight(), combine),
+        if !matches!(self.kind, Kind::Learned(..) | Kind::Sinusoidal(..)) {
+            return x;
+        }
+        let [batch, tokens, _] = x.value().dims();
+        let places: Vec<u32> = match packing {
+            Some(packing) => packing.positions.to_vec(),
+            None => (0..batch).flat_map(|_| start as u32..(start + tokens) as u32).collect(),
+        };
+        let end = places.iter().max().map_or(0, |place| *place as usize + 1);
+        let (table, context, combine) = match &self.kind {
+            Kind::Learned(param, combine) => (param.weight(), param.shape().rows(), combine),
             Kind::Sinusoidal(table, combine) => {
-                (Weight::from(&Var::constant(table.clone())), combine)
+                let rows = table.first(end.min(table.most()));
+                (Weight::from(&Var::constant(rows)), table.most(), combine)
             }
             _ => return x,
         };
-        let [batch, tokens, _] = x.value().dims();
-        let end = start + tokens;
-        let rows = table.shape().rows();
-        assert!(end <= rows, "position {end} is beyond the context of {rows}");
-        let places: Vec<u32> = match packing {
-            Some(packing) => packing.positions.to_vec(),
-            None => (0..batch).flat_map(|_| start as u32..end as u32).collect(),
-        };
+        assert!(end <= context, "position {end} is beyond the context of {context}");
         let positions = ops::embedding::embedding(table, &places, [batch, tokens]);
         match combine {
             Combine::Add => x + positions,

@@ -88,9 +88,10 @@ fn rotate(x: &mut Tensor, table: &RopeTable, heads: usize, positions: &Positions
     if shape.is_empty() {
         return;
     }
+    let (cos, sin) = (table.cos(positions.end()), table.sin(positions.end()));
     let rotation = Rotation {
-        cos: table.cos().data(),
-        sin: table.sin().data(),
+        cos: cos.data(),
+        sin: sin.data(),
         rotated: table.rotated(),
         pairing: table.pairing(),
         turn,

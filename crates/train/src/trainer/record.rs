@@ -1,6 +1,6 @@
 //! What a run writes down as it goes.
 
-use super::Trainer;
+use super::{Trainer, instruction_set};
 use crate::diagnose::{LayerFacts, Warning};
 use crate::evaluation::{Evaluation, Metric};
 use crate::metrics::{Dated, Entry, Log, Row, Score, all_finite, finite};
@@ -267,6 +267,7 @@ impl Trainer<'_> {
         list.extend([
             ("tokens seen", short(self.tokens as f64)),
             ("time", duration(self.seconds())),
+            ("instruction set", instruction_set::of_run().to_owned()),
         ]);
         if let Some(row) = self.records.rows().last() {
             list.extend(row.train_loss.map(|loss| ("training loss", format!("{loss:.4}"))));

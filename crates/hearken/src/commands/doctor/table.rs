@@ -153,8 +153,8 @@ impl Table {
             cells.push(if line.same_bits { "same" } else { "DIFF" }.to_owned());
         }
         let terminal = self.terminal;
-        cells.push(if line.ok { terminal.green("ok") } else { terminal.red("FAILED") });
-        writeln!(out, "{}", self.columns.row(&cells))?;
+        let verdict = if line.ok { terminal.green("ok") } else { terminal.red("FAILED") };
+        writeln!(out, "{}", self.columns.row_ending(&cells, &verdict))?;
         for (case, fault) in &line.faults {
             writeln!(out, "    {}: {fault}", case.case)?;
         }

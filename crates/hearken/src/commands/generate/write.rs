@@ -3,7 +3,7 @@
 use super::prompt::Prompt;
 use super::{Job, Way, interrupt};
 use crate::failure::Failure;
-use crate::terminal::{Terminal, say};
+use crate::terminal::{Terminal, say, seen, visible};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::Found;
 use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate};
@@ -88,7 +88,7 @@ impl<W: Write> Writer<'_, W> {
         let plain = self.form == Form::Text;
         let with_steps = self.form == Form::Json { steps: true };
         if let (true, true, Prompt::Text(text)) = (plain, self.on_terminal, prompt) {
-            write!(self.out, "{}", self.terminal.bold(text))?;
+            write!(self.out, "{}", self.terminal.bold(&visible(text)))?;
             self.out.flush()?;
         }
         let mut stream = tokenizer.map(|tokenizer| {
@@ -107,7 +107,10 @@ impl<W: Write> Writer<'_, W> {
             };
             count += 1;
             let written = match self.form {
-                Form::Text => write!(self.out, "{piece}").and_then(|()| self.out.flush()),
+                Form::Text => {
+                    let piece = seen(&piece, self.on_terminal);
+                    write!(self.out, "{piece}").and_then(|()| self.out.flush())
+                }
                 Form::Lines => self.write_step(tokenizer, step),
                 Form::Json { .. } => Ok(()),
             };
@@ -130,7 +133,7 @@ impl<W: Write> Writer<'_, W> {
         if let Some(stream) = &mut stream {
             let rest = stream.finish();
             if plain {
-                write!(self.out, "{rest}")?;
+                write!(self.out, "{}", seen(&rest, self.on_terminal))?;
             }
             text.push_str(&rest);
         }
@@ -245,7 +248,7 @@ impl<W: Write> Writer<'_, W> {
             });
             writeln!(self.out, "{object:#}")?;
         } else if let Some((text, _)) = text(best) {
-            writeln!(self.out, "{text}")?;
+            writeln!(self.out, "{}", seen(&text, self.on_terminal))?;
         } else {
             let ids: Vec<String> = best.tokens.iter().map(ToString::to_string).collect();
             writeln!(self.out, "{}", ids.join(","))?;

@@ -78,6 +78,7 @@ pub(super) fn logits(arguments: &LogitArguments) -> Result<(), Failure> {
     for sequence in &ids {
         model.check(sequence)?;
     }
+    check_out(&arguments.out, &model.directory)?;
     let logits = model.predicts_tokens()?.logits(&Tokens::new(&ids.concat(), ids.len())); // (B, T, V)
     store::write(&arguments.out, [("logits", &logits)])?;
     let mut out = io::stdout();
@@ -110,6 +111,7 @@ pub(super) fn gradients(arguments: &GradientArguments) -> Result<(), Failure> {
         let real: Vec<u32> = sequence.iter().copied().filter(|id| *id != IGNORED).collect();
         model.check(&real)?;
     }
+    check_out(&arguments.out, &model.directory)?;
     let (batch, ids, targets) = (ids.len(), ids.concat(), targets.concat());
     let (tokens, pass) = (Tokens::new(&ids, batch), Pass::evaluate());
     let loss = model.predicts_tokens()?.loss(&tokens, &targets, &pass, Options::default()).mean();
@@ -125,6 +127,16 @@ pub(super) fn gradients(arguments: &GradientArguments) -> Result<(), Failure> {
     let named = gradients.iter().map(|(name, gradient)| (name.as_str(), gradient));
     store::write(&arguments.out, named.chain([("loss", loss.value())]))?;
     write_gradients(arguments, loss.value().item(), &gradients, &arguments.out)
+}
+
+/// The result must not replace a file of the model that it is computed from.
+fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
+    let inside = || Some(out.canonicalize().ok()?.parent()? == model.canonicalize().ok()?);
+    if inside() == Some(true) {
+        let message = format!("{} is a file of the model itself", out.display());
+        return Err(Failure::input(message, "choose another --out"));
+    }
+    Ok(())
 }
 
 fn write_gradients(
