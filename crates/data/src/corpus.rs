@@ -21,6 +21,7 @@ pub use source::{Chunk, Chunks, Source, chunks_of};
 use crate::digest::Digest;
 use crate::error::{self, Result};
 use crate::progress::{Progress, Report, Stage};
+use crate::temporary;
 use crate::tokenizer::{CutRule, Special, Tokenizer};
 use cache::{Found, Header, Writer};
 use std::path::Path;
@@ -99,6 +100,7 @@ impl Corpus {
         report: Report<'_>,
     ) -> Result<Self> {
         let split = check_split(validation)?;
+        temporary::sweep(cache);
         let stamps = Stamps::of(source, validation);
         let mut survey = None;
         let reason = match cache::look(cache)? {

@@ -225,3 +225,42 @@ fn ids_beyond_16_bits_are_kept_in_32() {
         assert_eq!([train.to_vec(0..2), validation.to_vec(0..1)].concat(), ids);
     }
 }
+
+#[test]
+fn a_cache_is_replaced_by_a_new_file_and_leftovers_go() {
+    let fixture = Fixture::new();
+    let path = fixture.write("text.txt", "first");
+    let corpus = fixture.prepare(&path, &Validation::None).unwrap();
+    let cache = fixture.path("cache/tokens.bin");
+    let linked = fixture.path("linked.bin");
+    fs::hard_link(&cache, &linked).unwrap();
+    let before = fs::read(&cache).unwrap();
+    // What a killed process left; no process has such an id.
+    let leftover = fixture.write("cache/tokens.bin.1073741824.tmp", "half");
+    fixture.write("text.txt", "second, and longer");
+    let again = fixture.prepare(&path, &Validation::None).unwrap();
+    assert_eq!(text_of(&again.train), "second, and longer");
+    // Had it been written in place, the first ids would have changed under the run that uses them.
+    assert_eq!(text_of(&corpus.train), "first");
+    assert!(fs::read(&linked).unwrap() == before);
+    assert!(!leftover.exists());
+    assert_eq!(fs::read_dir(fixture.path("cache")).unwrap().count(), 1);
+    // A cache that is still right is a start, too.
+    let leftover = fixture.write("cache/tokens.bin.1073741824.tmp", "half");
+    assert_eq!(fixture.prepare(&path, &Validation::None).unwrap().outcome, Outcome::Reused);
+    assert!(!leftover.exists());
+}
+
+/// The name of the temporary file can be known beforehand.
+#[cfg(unix)]
+#[test]
+fn a_link_in_place_of_the_temporary_file_is_not_followed() {
+    let fixture = Fixture::new();
+    let path = fixture.write("text.txt", "some text");
+    let target = fixture.write("precious", "as it was");
+    fs::create_dir(fixture.path("cache")).unwrap();
+    let name = format!("cache/tokens.bin.{}.tmp", std::process::id());
+    std::os::unix::fs::symlink(&target, fixture.path(&name)).unwrap();
+    fixture.prepare(&path, &Validation::None).unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"as it was");
+}

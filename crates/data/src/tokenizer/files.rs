@@ -4,6 +4,7 @@
 use super::training::SpecialText;
 use super::{Special, Tokenizer, assemble, failed};
 use crate::error::{self, Result};
+use crate::temporary;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -147,11 +148,10 @@ fn read_text(path: &Path) -> Result<String> {
 
 /// Writes a file beside `path`, then gives it that name: `path` is never half written.
 fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
+    temporary::sweep(path);
+    let temporary = temporary::beside(path);
     let write = || {
-        let mut file = fs::File::create(&temporary)?;
+        let mut file = temporary::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
