@@ -57,6 +57,12 @@ pub(crate) fn not_a_tokenizer(path: &Path, reason: &str, hint: &str) -> Error {
     Error::new(format!("{} is not a tokenizer: {reason}", path.display()), hint)
 }
 
+/// The tokenizer in this file fails at work.
+pub(crate) fn bad_tokenizer(path: &Path, reason: &str) -> Error {
+    let hint = "get the file again from where it was published, or use another tokenizer";
+    Error::new(format!("the tokenizer {} failed: {reason}", path.display()), hint)
+}
+
 /// The vocabulary cannot hold even the alphabet.
 pub(crate) fn vocabulary_too_small(
     asked: usize,
@@ -141,7 +147,8 @@ pub(crate) fn context_too_short(length: usize, longest: usize) -> Error {
     )
 }
 
-/// A failure inside the tokenizers library that bad input should not cause.
+/// A failure inside the tokenizers library, of a tokenizer that was made here.
 pub(crate) fn tokenizer(reason: impl std::fmt::Display) -> Error {
-    Error::new(format!("the tokenizer failed: {reason}"), "")
+    let hint = "try another kind of tokenizer, or other text; the byte tokenizer takes any";
+    Error::new(format!("the tokenizer failed: {reason}"), hint)
 }

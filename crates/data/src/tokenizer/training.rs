@@ -167,7 +167,7 @@ impl Training {
             .iter()
             .map(|s| (format!("{}_token", s.special.name()), s.text.clone().into()))
             .collect();
-        Tokenizer::from_value(&json, Some(&roles.into())).map_err(|error| failed(&error))
+        Tokenizer::from_value(&json, Some(&roles.into())).map_err(error::tokenizer)
     }
 
     fn check_specials(&self) -> Result<()> {
