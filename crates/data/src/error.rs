@@ -57,6 +57,12 @@ pub(crate) fn not_a_tokenizer(path: &Path, reason: &str, hint: &str) -> Error {
     Error::new(format!("{} is not a tokenizer: {reason}", path.display()), hint)
 }
 
+/// A text without enough different words for a trainer.
+pub(crate) fn nothing_to_learn(kind: &str) -> Error {
+    let message = format!("the text is too short or too uniform for a {kind} vocabulary");
+    Error::new(message, "give more text, without special tokens in it, or use the kind bpe")
+}
+
 /// The tokenizer in this file fails at work.
 pub(crate) fn bad_tokenizer(path: &Path, reason: &str) -> Error {
     let hint = "get the file again from where it was published, or use another tokenizer";

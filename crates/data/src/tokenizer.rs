@@ -18,6 +18,7 @@ mod cut;
 mod direct;
 mod files;
 mod guard;
+mod long_words;
 mod patterns;
 mod special;
 mod stream;

@@ -40,8 +40,8 @@ pub struct TextData {
     pub name: String,
     /// For the report: why the training loss lies above the validation loss.
     pub why_training_is_above: Option<&'static str>,
-    /// Something to tell the user.
-    pub note: Option<String>,
+    /// What to tell the user.
+    pub notes: Vec<String>,
     /// What samples begin with.
     prompt: Vec<u32>,
 }
@@ -77,7 +77,7 @@ impl TextData {
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
             why_training_is_above: Some(CUT_STORIES),
-            note: None,
+            notes: Vec::new(),
         })
     }
 
@@ -92,10 +92,14 @@ impl TextData {
         let source = open(data, directory)?;
         let kept = directory.file(TOKENIZER);
         let resumed = directory.is_resumed() && kept.exists();
+        let mut notes = Vec::new();
         let tokenizer = match &data.tokenizer_file {
             _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
             Some(path) => Tokenizer::load(path)?,
-            None => training(data).train(source.texts(), Some(source.length()), report)?,
+            None => {
+                let (texts, bytes) = (source.texts(), Some(source.length()));
+                training(data).train_noting(texts, bytes, report, &mut |note| notes.push(note))?
+            }
         };
         let validation = Validation::Fraction(data.validation);
         let cache = directory.file(TOKENS);
@@ -106,12 +110,9 @@ impl TextData {
         if !resumed {
             tokenizer.save(&kept)?;
         }
-        let note = match &corpus.outcome {
-            Outcome::Rebuilt { reason } => {
-                Some(format!("the tokenised text was made anew, since {reason}"))
-            }
-            _ => None,
-        };
+        if let Outcome::Rebuilt { reason } = &corpus.outcome {
+            notes.push(format!("the tokenised text was made anew, since {reason}"));
+        }
         let batches: Box<dyn Batches> = match data.windows {
             WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
             WindowsKind::Shuffled => {
@@ -135,7 +136,7 @@ impl TextData {
             floor: None,
             name: name.to_string_lossy().into_owned(),
             why_training_is_above: None,
-            note,
+            notes,
         })
     }
 

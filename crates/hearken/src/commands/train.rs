@@ -125,7 +125,7 @@ fn prepare(
     let prepared = TextData::prepare(config, directory, &mut report);
     progress.clear();
     let data = prepared?;
-    if let Some(note) = &data.note {
+    for note in &data.notes {
         say!("note: {note}");
     }
     data.fit_vocabulary(config)?;
