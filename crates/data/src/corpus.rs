@@ -11,12 +11,17 @@
 
 mod cache;
 mod ids;
+mod keep;
+mod lines;
+mod read;
 mod source;
 #[cfg(test)]
 mod tests;
 
 pub use ids::Ids;
-pub use source::{Chunk, Chunks, Source, chunks_of};
+pub use keep::{KEPT_FILES, Keeping, MOST_KEPT, Stop};
+pub use read::{Chunks, chunks_of};
+pub use source::{Chunk, Source};
 
 use crate::digest::Digest;
 use crate::error::{self, Result};

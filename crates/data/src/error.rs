@@ -33,6 +33,42 @@ pub(crate) fn empty(what: &str) -> Error {
     Error::new(format!("{what} is empty"), "give a file with some text in it")
 }
 
+/// The user asked to stop while something was being done.
+pub(crate) fn interrupted(doing: &str) -> Error {
+    let kind = Kind::Io(ErrorKind::Interrupted);
+    Error::of(kind, format!("stopped while {doing}"), "the same command starts again")
+}
+
+/// What comes from stdin or a pipe cannot be read.
+pub(crate) fn input(name: &str, error: &io::Error) -> Error {
+    let hint = "write it to a file first, and name that";
+    Error::of(Kind::Io(error.kind()), format!("cannot read {name}: {error}"), hint)
+}
+
+/// More comes from stdin or a pipe than may be kept.
+pub(crate) fn too_much_input(name: &str, limit: u64) -> Error {
+    Error::new(
+        format!("{name} gives more than {limit} bytes, the most that is kept on disk"),
+        "is it endless? cut it (head -c), or write it to a file first and name that",
+    )
+}
+
+/// A pipe where text is read more than once, or one too many.
+pub(crate) fn pipe(path: &Path) -> Error {
+    Error::new(
+        format!("{} is a pipe, which cannot be read here", path.display()),
+        "send it to stdin, join pipes into one (cat), or write it to a file first",
+    )
+}
+
+/// A terminal, a disk, a socket.
+pub(crate) fn device(path: &Path) -> Error {
+    Error::new(
+        format!("{} is a device or a socket, not text", path.display()),
+        "name files, directories or pipes; - stands for stdin",
+    )
+}
+
 /// Bytes that are not UTF-8 text: `found` is there.
 pub(crate) fn not_text(path: &Path, offset: u64, found: &str) -> Error {
     Error::new(

@@ -304,7 +304,7 @@ fn reads_stdin(files: &[PathBuf]) -> bool {
 
 fn describe(progress: Progress) -> String {
     let what = match progress.stage {
-        Stage::Reading => "reading",
+        Stage::Keeping | Stage::Reading => "reading",
         Stage::Training => return "choosing the vocabulary".to_owned(),
         Stage::Surveying => "checking",
         Stage::Tokenising => "tokenising",
