@@ -11,16 +11,22 @@
 
 mod cache;
 mod ids;
+mod keep;
+mod lines;
+mod read;
 mod source;
 #[cfg(test)]
 mod tests;
 
 pub use ids::Ids;
-pub use source::{Chunk, Chunks, Source, chunks_of};
+pub use keep::{KEPT_FILES, Keeping, MOST_KEPT, Stop};
+pub use read::{Chunks, chunks_of};
+pub use source::{Chunk, Source};
 
 use crate::digest::Digest;
 use crate::error::{self, Result};
 use crate::progress::{Progress, Report, Stage};
+use crate::temporary;
 use crate::tokenizer::{CutRule, Special, Tokenizer};
 use cache::{Found, Header, Writer};
 use std::path::Path;
@@ -99,6 +105,7 @@ impl Corpus {
         report: Report<'_>,
     ) -> Result<Self> {
         let split = check_split(validation)?;
+        temporary::sweep(cache);
         let stamps = Stamps::of(source, validation);
         let mut survey = None;
         let reason = match cache::look(cache)? {

@@ -33,6 +33,42 @@ pub(crate) fn empty(what: &str) -> Error {
     Error::new(format!("{what} is empty"), "give a file with some text in it")
 }
 
+/// The user asked to stop while something was being done.
+pub(crate) fn interrupted(doing: &str) -> Error {
+    let kind = Kind::Io(ErrorKind::Interrupted);
+    Error::of(kind, format!("stopped while {doing}"), "the same command starts again")
+}
+
+/// What comes from stdin or a pipe cannot be read.
+pub(crate) fn input(name: &str, error: &io::Error) -> Error {
+    let hint = "write it to a file first, and name that";
+    Error::of(Kind::Io(error.kind()), format!("cannot read {name}: {error}"), hint)
+}
+
+/// More comes from stdin or a pipe than may be kept.
+pub(crate) fn too_much_input(name: &str, limit: u64) -> Error {
+    Error::new(
+        format!("{name} gives more than {limit} bytes, the most that is kept on disk"),
+        "is it endless? cut it (head -c), or write it to a file first and name that",
+    )
+}
+
+/// A pipe where text is read more than once, or one too many.
+pub(crate) fn pipe(path: &Path) -> Error {
+    Error::new(
+        format!("{} is a pipe, which cannot be read here", path.display()),
+        "send it to stdin, join pipes into one (cat), or write it to a file first",
+    )
+}
+
+/// A terminal, a disk, a socket.
+pub(crate) fn device(path: &Path) -> Error {
+    Error::new(
+        format!("{} is a device or a socket, not text", path.display()),
+        "name files, directories or pipes; - stands for stdin",
+    )
+}
+
 /// Bytes that are not UTF-8 text: `found` is there.
 pub(crate) fn not_text(path: &Path, offset: u64, found: &str) -> Error {
     Error::new(
@@ -55,6 +91,18 @@ pub(crate) fn split(reason: &str, hint: &str) -> Error {
 /// The file is no tokenizer.
 pub(crate) fn not_a_tokenizer(path: &Path, reason: &str, hint: &str) -> Error {
     Error::new(format!("{} is not a tokenizer: {reason}", path.display()), hint)
+}
+
+/// A text without enough different words for a trainer.
+pub(crate) fn nothing_to_learn(kind: &str) -> Error {
+    let message = format!("the text is too short or too uniform for a {kind} vocabulary");
+    Error::new(message, "give more text, without special tokens in it, or use the kind bpe")
+}
+
+/// The tokenizer in this file fails at work.
+pub(crate) fn bad_tokenizer(path: &Path, reason: &str) -> Error {
+    let hint = "get the file again from where it was published, or use another tokenizer";
+    Error::new(format!("the tokenizer {} failed: {reason}", path.display()), hint)
 }
 
 /// The vocabulary cannot hold even the alphabet.
@@ -141,7 +189,8 @@ pub(crate) fn context_too_short(length: usize, longest: usize) -> Error {
     )
 }
 
-/// A failure inside the tokenizers library that bad input should not cause.
+/// A failure inside the tokenizers library, of a tokenizer that was made here.
 pub(crate) fn tokenizer(reason: impl std::fmt::Display) -> Error {
-    Error::new(format!("the tokenizer failed: {reason}"), "")
+    let hint = "try another kind of tokenizer, or other text; the byte tokenizer takes any";
+    Error::new(format!("the tokenizer failed: {reason}"), hint)
 }

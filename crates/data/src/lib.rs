@@ -15,6 +15,7 @@ mod digest;
 mod error;
 mod progress;
 pub mod stories;
+mod temporary;
 pub mod tokenizer;
 
 pub use digest::Digest;

@@ -3,6 +3,9 @@
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// Keeping what can be read only once, such as stdin; counted in bytes, of which nobody knows
+    /// how many will come.
+    Keeping,
     /// Reading text to learn a vocabulary from; counted in bytes.
     Reading,
     /// Choosing the vocabulary; takes its time and cannot say how far it is.

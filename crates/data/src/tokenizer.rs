@@ -17,11 +17,15 @@ mod assemble;
 mod cut;
 mod direct;
 mod files;
+mod guard;
+mod long_words;
+mod patterns;
 mod special;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod training;
+mod vet;
 mod words;
 
 pub use cut::CutRule;
@@ -32,9 +36,11 @@ pub use training::{Kind, SpecialText, Training};
 use crate::digest::Digest;
 use crate::error::{self, Error, Result};
 use direct::Direct;
+use guard::guarded;
 use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use words::Words;
 
@@ -57,6 +63,8 @@ pub struct Tokenizer {
     cut: CutRule,
     vocabulary: usize,
     fingerprint: u64,
+    /// The file that it was loaded from.
+    file: Option<PathBuf>,
 }
 
 impl Tokenizer {
@@ -78,20 +86,22 @@ impl Tokenizer {
         if !self.specials.keys().any(|special| text.contains(special)) {
             return self.encode(text);
         }
-        let permissive = self.permissive.get_or_init(|| {
-            let mut copy = self.inner.clone();
-            copy.set_encode_special_tokens(false);
-            copy
-        });
         // Pieces could cut a special token, so the text is encoded as a whole.
-        let encoding = permissive.encode_fast(text, false).map_err(|error| failed(&error))?;
-        Ok(encoding.get_ids().to_vec())
+        let ids = guarded(|| {
+            let permissive = self.permissive.get_or_init(|| {
+                let mut copy = self.inner.clone();
+                copy.set_encode_special_tokens(false);
+                copy
+            });
+            Ok(permissive.encode_fast(text, false)?.get_ids().to_vec())
+        });
+        ids.map_err(|reason| self.failed(&reason))
     }
 
     /// The text of `ids`, special tokens written out.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.check(ids)?;
-        self.inner.decode(ids, false).map_err(|error| failed(&error))
+        guarded(|| self.inner.decode(ids, false)).map_err(|reason| self.failed(&reason))
     }
 
     /// The text of `ids` without special tokens.
@@ -99,7 +109,7 @@ impl Tokenizer {
         self.check(ids)?;
         let special = |id: &u32| self.specials.values().any(|special| special == id);
         let ids: Vec<u32> = ids.iter().copied().filter(|id| !special(id)).collect();
-        self.inner.decode(&ids, false).map_err(|error| failed(&error))
+        guarded(|| self.inner.decode(&ids, false)).map_err(|reason| self.failed(&reason))
     }
 
     /// Decodes ids one by one, as they are generated.
@@ -161,22 +171,17 @@ impl Tokenizer {
             CutRule::BeforeSpace => self.cut.pieces(text, PIECE),
             _ => vec![text],
         };
-        if let Some(words) = &self.words {
-            let model = self.inner.get_model();
-            let parts = pieces.par_iter().map(|piece| words.encode(model, piece));
-            return Ok(parts.collect::<Result<Vec<_>>>()?.concat());
-        }
-        self.run_library(&pieces)
+        // Each piece by itself, guarded in the thread that works on it.
+        let of_piece = |piece: &&str| match &self.words {
+            Some(words) => words.encode(self.inner.get_model(), piece),
+            None => self.run_library(piece),
+        };
+        let parts: Result<Vec<_>, String> = pieces.par_iter().map(of_piece).collect();
+        Ok(parts.map_err(|reason| self.failed(&reason))?.concat())
     }
 
-    fn run_library(&self, pieces: &[&str]) -> Result<Vec<u32>> {
-        if let [whole] = pieces[..] {
-            let encoding = self.inner.encode_fast(whole, false).map_err(|error| failed(&error))?;
-            return Ok(encoding.get_ids().to_vec());
-        }
-        let encodings = self.inner.encode_batch_fast(pieces.to_vec(), false);
-        let encodings = encodings.map_err(|error| failed(&error))?;
-        Ok(encodings.iter().flat_map(tokenizers::Encoding::get_ids).copied().collect())
+    fn run_library(&self, text: &str) -> Result<Vec<u32>, String> {
+        guarded(|| Ok(self.inner.encode_fast(text, false)?.get_ids().to_vec()))
     }
 
     /// For models that hold special tokens among their pieces and find them in plain text
@@ -223,11 +228,22 @@ impl Tokenizer {
         }
     }
 
-    /// From the parts of a `tokenizer.json`; `roles` are guessed where not given.
-    fn from_value(
-        json: &Value,
-        roles: Option<&Value>,
-    ) -> std::result::Result<Self, tokenizers::Error> {
+    /// What the library says of a text or of ids, with the file that is to blame.
+    fn failed(&self, reason: &str) -> Error {
+        match &self.file {
+            Some(file) => error::bad_tokenizer(file, reason),
+            None => error::tokenizer(reason),
+        }
+    }
+
+    /// From the parts of a `tokenizer.json`, which are checked first; `roles` are guessed where not
+    /// given. The error is a reason.
+    fn from_value(json: &Value, roles: Option<&Value>) -> Result<Self, String> {
+        vet::vet(json)?;
+        guarded(|| Self::from_vetted(json, roles))
+    }
+
+    fn from_vetted(json: &Value, roles: Option<&Value>) -> tokenizers::Result<Self> {
         let mut inner = tokenizers::Tokenizer::from_bytes(serde_json::to_vec(json)?)?;
         // Some published files cut every text at 128 tokens and pad it to that.
         inner.with_truncation(None)?;
@@ -273,7 +289,13 @@ impl Tokenizer {
             cut,
             vocabulary,
             fingerprint,
+            file: None,
         })
+    }
+
+    /// Remembers where it comes from, for messages.
+    fn from(self, file: &Path) -> Self {
+        Self { file: Some(file.to_owned()), ..self }
     }
 }
 
@@ -284,6 +306,7 @@ fn is_gpt2(pre_tokenizer: &Value) -> bool {
         && pre_tokenizer["use_regex"] != false
 }
 
+/// An error of the library that does not come from a file.
 fn failed(error: &tokenizers::Error) -> Error {
     error::tokenizer(error)
 }

@@ -64,6 +64,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error.kind() {
             Kind::Diverged => Self::Check(error),
+            // Who asked for it was answered then.
+            Kind::Io(ErrorKind::Interrupted) => Self::Interrupted,
             _ => Self::Error(error),
         }
     }

@@ -7,6 +7,7 @@
 
 mod commands;
 mod failure;
+mod kept;
 mod machine;
 mod model;
 mod terminal;

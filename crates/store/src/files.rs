@@ -1,6 +1,7 @@
-//! Regular files, and text of bounded size.
+//! Regular files, text of bounded size, and temporary files that a killed process left behind.
 
 use hearken_base::{Error, Kind, Result};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -34,4 +35,49 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     }
     let not_text = |_| damaged("not UTF-8 text".to_owned(), "get or write the file again");
     String::from_utf8(bytes).map_err(not_text)
+}
+
+/// Removes temporary files in `directory` whose process is gone, and returns how many there were.
+///
+/// `owner` gives the process id in the name of a temporary file, and `None` for every other name.
+/// A file stays if its process lives, if it is locked (by a process of another container, whose ids
+/// mean nothing here), or if it is a directory. Where the system does not say which processes live,
+/// a file stays for a day.
+pub fn sweep_leftovers(directory: &Path, owner: impl Fn(&str) -> Option<u32>) -> usize {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let is_leftover = |name: &OsStr, path: &Path| {
+        let id = name.to_str().and_then(&owner)?;
+        let metadata = fs::symlink_metadata(path).ok()?;
+        let gone = match lives(id) {
+            Some(lives) => !lives,
+            None => metadata.modified().ok()?.elapsed().ok()?.as_secs() > 24 * 60 * 60,
+        };
+        let free = match metadata.file_type() {
+            kind if kind.is_file() => File::open(path).ok()?.try_lock().is_ok(),
+            kind => kind.is_symlink(),
+        };
+        (gone && free).then_some(())
+    };
+    let found = entries.flatten().map(|entry| (entry.file_name(), entry.path()));
+    found
+        .filter(|(name, path)| is_leftover(name, path).is_some())
+        .filter(|(_, path)| fs::remove_file(path).is_ok())
+        .count()
+}
+
+/// The process id in a name of the form `{prefix}{id}{suffix}`.
+pub fn owner_in(name: &str, prefix: &str, suffix: &str) -> Option<u32> {
+    let digits = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// Does this process live? `None` where the system does not say.
+fn lives(id: u32) -> Option<bool> {
+    if id == std::process::id() {
+        return Some(true);
+    }
+    let processes = Path::new("/proc");
+    // Without our own entry it is not the list of processes.
+    let listed = |id: u32| processes.join(id.to_string()).exists();
+    listed(std::process::id()).then(|| listed(id))
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`TensorFile`] and [`Writer`]: named tensors in one file ([safetensors]), read and written piece
 //!   by piece, so that no file is ever in memory as a whole.
-//! - [`files`]: regular files, and text of bounded size.
+//! - [`files`]: regular files, text of bounded size, and leftovers of killed processes.
 //!
 //! [safetensors]: https://huggingface.co/docs/safetensors
 

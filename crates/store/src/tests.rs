@@ -1,9 +1,10 @@
-use crate::files::read_text;
+use crate::files::{self, read_text};
 use crate::{TensorFile, write};
 use half::{bf16, f16};
 use hearken_base::Kind;
 use hearken_tensor::Tensor;
 use hearken_tensor::rng::Rng;
+use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::{TempDir, tempdir};
 
@@ -127,4 +128,30 @@ fn only_regular_files_of_bounded_size_are_read() {
     assert!(error.contains("10 bytes, expected at most 9"), "{error}");
     std::fs::write(&path, [0xff, 0xfe]).unwrap();
     assert!(read_text(&path, 10).unwrap_err().to_string().contains("not UTF-8"));
+}
+
+#[test]
+fn only_leftovers_of_processes_that_are_gone_are_swept() {
+    // Larger than any id that Linux gives.
+    const GONE: u32 = 1 << 30;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let name = |id: u32| format!("ids.{id}.tmp");
+    let own = name(std::process::id());
+    let others = ["ids", "ids.tmp", "ids.x.tmp", "ids..tmp", "ids.+7.tmp", "other.1073741824.tmp"];
+    for name in others.iter().copied().chain([own.as_str(), &name(GONE), &name(GONE + 1)]) {
+        fs::write(path(name), "x").unwrap();
+    }
+    let locked = fs::File::open(path(&name(GONE + 1))).unwrap();
+    locked.lock().unwrap();
+    fs::create_dir(path(&name(GONE + 2))).unwrap();
+    let owner = |name: &str| files::owner_in(name, "ids.", ".tmp");
+    assert_eq!(files::sweep_leftovers(folder.path(), owner), 1);
+    assert!(!path(&name(GONE)).exists());
+    for name in others.iter().copied().chain([own.as_str(), &name(GONE + 1), &name(GONE + 2)]) {
+        assert!(path(name).exists(), "{name}");
+    }
+    drop(locked);
+    assert_eq!(files::sweep_leftovers(folder.path(), owner), 1);
+    assert_eq!(files::sweep_leftovers(&path("nowhere"), owner), 0);
 }

@@ -3,12 +3,13 @@
 use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
 use hearken_base::{Error, Result};
 use hearken_data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
-use hearken_data::corpus::{Changes, Corpus, Outcome, Source, Validation};
+use hearken_data::corpus::{
+    Changes, Corpus, KEPT_FILES, Keeping, Outcome, Source, Stop, Validation,
+};
 use hearken_data::tokenizer::{Kind, Special, Tokenizer, Training};
 use hearken_data::{Progress, stories};
 use hearken_formats::SpecialTokens;
 use hearken_train::RunDirectory;
-use std::path::PathBuf;
 
 /// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
 const EVALUATION_TOKENS: usize = 4096;
@@ -21,10 +22,18 @@ const CUT_STORIES: &str = "Training lies above validation because its rows are c
 // What preparing leaves in a run directory.
 const TOKENIZER: &str = "tokenizer.json";
 const TOKENS: &str = "corpus.ids";
-const STANDARD_INPUT: &str = "stdin.txt";
 
 /// The files that preparing may leave in a run directory.
-pub const FILES: [&str; 3] = [TOKENIZER, TOKENS, STANDARD_INPUT];
+pub const FILES: [&str; 2 + KEPT_FILES.len()] = {
+    let mut names = [TOKENIZER; 2 + KEPT_FILES.len()];
+    names[1] = TOKENS;
+    let mut i = 0;
+    while i < KEPT_FILES.len() {
+        names[2 + i] = KEPT_FILES[i];
+        i += 1;
+    }
+    names
+};
 
 /// Text to learn from: tokens, batches of them, and a part that is held out.
 pub struct TextData {
@@ -40,23 +49,25 @@ pub struct TextData {
     pub name: String,
     /// For the report: why the training loss lies above the validation loss.
     pub why_training_is_above: Option<&'static str>,
-    /// Something to tell the user.
-    pub note: Option<String>,
+    /// What to tell the user.
+    pub notes: Vec<String>,
     /// What samples begin with.
     prompt: Vec<u32>,
 }
 
 impl TextData {
-    /// Prepares what `config` names; files that it needs later are kept in `directory`.
+    /// Prepares what `config` names; files that it needs later are kept in `directory`. Reading ends
+    /// with an error of the kind `Io(Interrupted)` once `stop` is set.
     pub fn prepare(
         config: &RunConfig,
         directory: &RunDirectory,
+        stop: &Stop,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         if config.data.paths.is_empty() {
             Self::stories(config)
         } else {
-            Self::text(config, directory, report)
+            Self::text(config, directory, stop, report)
         }
     }
 
@@ -77,25 +88,32 @@ impl TextData {
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
             why_training_is_above: Some(CUT_STORIES),
-            note: None,
+            notes: Vec::new(),
         })
     }
 
     fn text(
         config: &RunConfig,
         directory: &RunDirectory,
+        stop: &Stop,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
         let length = config.model.context();
         let data = &config.data;
-        let source = open(data, directory)?;
+        let again = directory.is_resumed(); // what is read only once has been read already
+        let keeping = Keeping { again, stop: Some(stop), ..Keeping::new(directory.path()) };
+        let source = Source::open_keeping(&data.paths, &data.field, &keeping, report)?;
         let kept = directory.file(TOKENIZER);
         let resumed = directory.is_resumed() && kept.exists();
+        let mut notes = Vec::new();
         let tokenizer = match &data.tokenizer_file {
             _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
             Some(path) => Tokenizer::load(path)?,
-            None => training(data).train(source.texts(), Some(source.length()), report)?,
+            None => {
+                let (texts, bytes) = (source.texts(), Some(source.length()));
+                training(data).train_noting(texts, bytes, report, &mut |note| notes.push(note))?
+            }
         };
         let validation = Validation::Fraction(data.validation);
         let cache = directory.file(TOKENS);
@@ -106,12 +124,9 @@ impl TextData {
         if !resumed {
             tokenizer.save(&kept)?;
         }
-        let note = match &corpus.outcome {
-            Outcome::Rebuilt { reason } => {
-                Some(format!("the tokenised text was made anew, since {reason}"))
-            }
-            _ => None,
-        };
+        if let Outcome::Rebuilt { reason } = &corpus.outcome {
+            notes.push(format!("the tokenised text was made anew, since {reason}"));
+        }
         let batches: Box<dyn Batches> = match data.windows {
             WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
             WindowsKind::Shuffled => {
@@ -135,7 +150,7 @@ impl TextData {
             floor: None,
             name: name.to_string_lossy().into_owned(),
             why_training_is_above: None,
-            note,
+            notes,
         })
     }
 
@@ -188,17 +203,6 @@ impl TextData {
 /// Windows of so many tokens in a batch of an evaluation.
 fn evaluation_rows(length: usize) -> usize {
     (EVALUATION_TOKENS / length.max(1)).max(1)
-}
-
-fn open(data: &DataConfig, directory: &RunDirectory) -> Result<Source> {
-    if data.paths == [PathBuf::from("-")] {
-        let spool = directory.file(STANDARD_INPUT);
-        if directory.is_resumed() && spool.exists() {
-            return Source::from_path(&spool); // it has been read already
-        }
-        return Source::from_reader(&mut std::io::stdin().lock(), &spool);
-    }
-    Source::open(&data.paths, &data.field)
 }
 
 fn training(data: &DataConfig) -> Training {

@@ -1,16 +1,20 @@
 //! Ctrl-C: once to stop after the step with a checkpoint, twice to stop at once. Before training
-//! there is nothing to lose: once is enough.
+//! there is nothing to lose: once is enough, with a moment to take away what was begun.
 
 use hearken_base::{Error, Result};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Asks the loop to stop after its step.
 pub type Stop = Arc<AtomicBool>;
 
 /// The exit code of a program ended by Ctrl-C: 128 and the number of the signal.
 pub const EXIT_CODE: i32 = 130;
+
+/// How long preparing has to take away what it began; some of it cannot be stopped.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// Has training begun?
 static TRAINING: AtomicBool = AtomicBool::new(false);
@@ -23,9 +27,10 @@ pub fn install() -> Result<Stop> {
     Ok(stop)
 }
 
-/// Until [`install`] is called, Ctrl-C ends the program with a word about it.
-pub fn prepare() -> Result<()> {
-    watch().map(drop)
+/// Until [`install`] is called, Ctrl-C sets the flag and ends the program a moment later, with a
+/// word about it.
+pub fn prepare() -> Result<Stop> {
+    watch()
 }
 
 fn watch() -> Result<Stop> {
@@ -40,7 +45,12 @@ fn watch() -> Result<Stop> {
         let say = |text| drop(writeln!(std::io::stderr(), "\n{text}"));
         if !TRAINING.load(Ordering::SeqCst) {
             say("stopped before training began; the same command starts again");
-            std::process::exit(EXIT_CODE);
+            flag.store(true, Ordering::SeqCst);
+            std::thread::sleep(MOMENT);
+            if !TRAINING.load(Ordering::SeqCst) {
+                std::process::exit(EXIT_CODE);
+            }
+            return; // training has just begun, and sees the flag
         }
         if flag.swap(true, Ordering::SeqCst) {
             say("stopped at once; --resume continues from the last checkpoint");

@@ -22,6 +22,7 @@
 
 use crate::digest::Digest;
 use crate::error::{self, Result};
+use crate::temporary;
 use hearken_kernels::mapped::MappedFile;
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -176,10 +177,8 @@ impl Writer {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(error::on("create", folder))?;
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let file = File::create(&temporary).map_err(error::on("write", &temporary))?;
+        let temporary = temporary::beside(path);
+        let file = temporary::create(&temporary).map_err(error::on("write", &temporary))?;
         let mut this = Self {
             path: path.to_owned(),
             temporary,

@@ -1,33 +1,31 @@
-//! Where text comes from: files, directories, JSON lines, stdin. Read in chunks, so that memory
-//! stays bounded whatever the length.
+//! Where text comes from: files, directories, JSON lines, standard input and pipes.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+use super::keep::{self, Keeping, Stop};
+use super::read::Chunks;
 use crate::error::{self, Result};
+use crate::progress::Report;
 use crate::tokenizer::CutRule;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
-
-/// A chunk has about this many bytes.
-const CHUNK: usize = 1 << 20;
-/// Text without a place to cut is cut between any two characters after this many bytes.
-const LONGEST: usize = 16 << 20;
-/// A line of JSON may have this many bytes.
-const LONGEST_LINE: u64 = 256 << 20;
-const ONE_PER_LINE: &str = "one JSON object per line is expected";
 
 /// Text to be read, found and measured but not yet read.
 #[derive(Clone, Debug)]
 pub struct Source {
-    files: Vec<Entry>,
-    field: String,
+    pub(super) files: Vec<Entry>,
+    pub(super) field: String,
     documents: bool,
+    /// Asks to stop reading.
+    stop: Option<Stop>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
-    path: PathBuf,
-    json_lines: bool,
+pub(super) struct Entry {
+    pub(super) path: PathBuf,
+    pub(super) json_lines: bool,
     length: u64,
     /// Nanoseconds since 1970.
     modified: u64,
@@ -45,10 +43,57 @@ pub struct Chunk {
 impl Source {
     /// Text files, directories (all files in them, by name, hidden ones and training runs left out)
     /// and JSON lines (`.jsonl`, `.ndjson`: one object per line, whose `field` is the text).
+    /// Pipes are refused, since they can be read only once; see [`Self::open_keeping`].
     pub fn open(paths: &[PathBuf], field: &str) -> Result<Self> {
+        Self::collect(paths, field, &mut |_, path| {
+            if keep::is_pipe(path) { Err(error::pipe(path)) } else { Ok(None) }
+        })
+    }
+
+    /// As [`Self::open`]; standard input (`-`) and pipes are read to their end, and kept in files as
+    /// `keeping` says.
+    pub fn open_keeping(
+        paths: &[PathBuf],
+        field: &str,
+        keeping: &Keeping<'_>,
+        report: Report<'_>,
+    ) -> Result<Self> {
+        let mut source = Self::collect(paths, field, &mut |number, path| {
+            let kept = keep::file_for(keeping.directory, number, path);
+            let earlier = kept.as_ref().filter(|kept| keeping.again && kept.exists());
+            if earlier.is_some() {
+                return Ok(kept);
+            }
+            let (is_stdin, is_pipe) = (keep::is_stdin(path), keep::is_pipe(path));
+            if !is_stdin && !is_pipe {
+                return Ok(None);
+            }
+            let kept = kept.ok_or_else(|| error::pipe(path))?;
+            let name = if is_stdin { "stdin" } else { "the pipe" };
+            let path = path.to_owned();
+            keep::keep(move || keep::open(&path), name, &kept, keeping, report)?;
+            Ok(Some(kept))
+        })?;
+        source.stop = keeping.stop.cloned();
+        Ok(source)
+    }
+
+    /// The files of every path. `once` is given its number, and gives the file where it is kept if
+    /// it can be read only once.
+    fn collect(
+        paths: &[PathBuf],
+        field: &str,
+        once: &mut dyn FnMut(usize, &Path) -> Result<Option<PathBuf>>,
+    ) -> Result<Self> {
         let mut files = Vec::new();
         let mut documents = paths.len() > 1;
-        for path in paths {
+        for (number, path) in paths.iter().enumerate() {
+            if let Some(kept) = once(number, path)? {
+                let metadata = fs::metadata(&kept).map_err(error::on("read", &kept))?;
+                let json_lines = is_json_lines(path);
+                files.push(Entry { json_lines, ..Entry::new(kept, &metadata) });
+                continue;
+            }
             let metadata = fs::metadata(path).map_err(error::on("read", path))?;
             if metadata.is_dir() {
                 documents = true;
@@ -57,8 +102,10 @@ impl Source {
                 if files.len() == before {
                     return Err(error::empty(&path.display().to_string()));
                 }
-            } else {
+            } else if metadata.is_file() {
                 files.push(Entry::new(path.clone(), &metadata));
+            } else {
+                return Err(error::device(path));
             }
         }
         documents |= files.iter().any(|file| file.json_lines);
@@ -66,7 +113,7 @@ impl Source {
             let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
             return Err(error::empty(&names.join(", ")));
         }
-        Ok(Self { files, field: field.to_owned(), documents })
+        Ok(Self { files, field: field.to_owned(), documents, stop: None })
     }
 
     /// One file or directory, with the text of JSON lines in `text`.
@@ -74,21 +121,22 @@ impl Source {
         Self::open(&[path.to_owned()], "text")
     }
 
-    /// All of `input` (stdin, as a rule), kept in the file `spool`, since it is read twice.
-    pub fn from_reader(input: &mut dyn Read, spool: &Path) -> Result<Self> {
-        if let Some(folder) = spool.parent() {
-            fs::create_dir_all(folder).map_err(error::on("create", folder))?;
-        }
-        let copy = |input: &mut dyn Read| {
-            let mut file = File::create(spool)?;
-            std::io::copy(input, &mut file)?;
-            file.flush()
-        };
-        copy(input).map_err(error::on("write", spool))?;
-        if fs::metadata(spool).is_ok_and(|metadata| metadata.len() == 0) {
-            return Err(error::empty("stdin"));
-        }
-        Self::from_path(spool)
+    /// All of `input`, called `name` in messages, kept in the file `kept`, since it is read twice.
+    pub fn from_reader(
+        input: impl Read + Send + 'static,
+        name: &str,
+        kept: &Path,
+        keeping: &Keeping<'_>,
+        report: Report<'_>,
+    ) -> Result<Self> {
+        keep::keep(move || Ok(Box::new(input) as Box<dyn Read>), name, kept, keeping, report)?;
+        let source = Self::from_path(kept)?;
+        Ok(Self { stop: keeping.stop.cloned(), ..source })
+    }
+
+    /// Was reading asked to stop?
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::SeqCst))
     }
 
     /// The files' bytes; JSON lines are counted whole.
@@ -103,7 +151,7 @@ impl Source {
 
     /// All the text, in chunks that end where `rule` allows.
     pub fn chunks(&self, rule: CutRule) -> Chunks<'_> {
-        Chunks { source: self, rule, next: 0, reader: None }
+        Chunks::new(self, rule)
     }
 
     /// All the text, to learn a tokenizer from.
@@ -127,15 +175,18 @@ impl Source {
 
 impl Entry {
     fn new(path: PathBuf, metadata: &fs::Metadata) -> Self {
-        let extension = path.extension().unwrap_or_default();
         let since = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         Self {
-            json_lines: extension == "jsonl" || extension == "ndjson",
+            json_lines: is_json_lines(&path),
             length: metadata.len(),
             modified: since.map_or(0, |since| since.as_nanos() as u64),
             path,
         }
     }
+}
+
+fn is_json_lines(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jsonl" || extension == "ndjson")
 }
 
 /// Is this the directory of a training run, as `hearken_train::RunDirectory` makes it? Checkpoints
@@ -168,195 +219,4 @@ fn collect(folder: &Path, files: &mut Vec<Entry>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The text of `input` (stdin, as a rule), called `name` in messages, in chunks that end where
-/// `rule` allows: to be read once.
-pub fn chunks_of<R: Read + Send>(
-    input: R,
-    name: &str,
-    rule: CutRule,
-) -> impl Iterator<Item = Result<Chunk>> + Send {
-    let mut reader = TextReader::new(PathBuf::from(name), input);
-    std::iter::from_fn(move || reader.chunk(rule).transpose())
-}
-
-/// See [`Source::chunks`].
-pub struct Chunks<'a> {
-    source: &'a Source,
-    rule: CutRule,
-    next: usize,
-    reader: Option<Reader>,
-}
-
-enum Reader {
-    Text(TextReader<File>),
-    JsonLines(LineReader),
-}
-
-impl Iterator for Chunks<'_> {
-    type Item = Result<Chunk>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let chunk = match &mut self.reader {
-                None => {
-                    let entry = self.source.files.get(self.next)?;
-                    self.next += 1;
-                    match Reader::open(entry) {
-                        Ok(reader) => self.reader = Some(reader),
-                        Err(error) => return Some(Err(error)),
-                    }
-                    continue;
-                }
-                Some(Reader::Text(reader)) => reader.chunk(self.rule),
-                Some(Reader::JsonLines(reader)) => reader.chunk(self.rule, &self.source.field),
-            };
-            match chunk.transpose() {
-                Some(chunk) => return Some(chunk),
-                None => self.reader = None,
-            }
-        }
-    }
-}
-
-impl Reader {
-    fn open(entry: &Entry) -> Result<Self> {
-        let file = File::open(&entry.path).map_err(error::on("read", &entry.path))?;
-        let path = entry.path.clone();
-        Ok(if entry.json_lines {
-            let (lines, line) = (BufReader::with_capacity(1 << 16, file), 0);
-            Self::JsonLines(LineReader { path, lines, line, document: String::new(), at: 0 })
-        } else {
-            Self::Text(TextReader::new(path, file))
-        })
-    }
-}
-
-struct TextReader<R> {
-    path: PathBuf,
-    input: R,
-    /// Where in the file the buffer begins.
-    offset: u64,
-    /// Read but not handed out.
-    buffer: Vec<u8>,
-}
-
-impl<R: Read> TextReader<R> {
-    fn new(path: PathBuf, input: R) -> Self {
-        Self { path, input, offset: 0, buffer: Vec::new() }
-    }
-
-    fn chunk(&mut self, rule: CutRule) -> Result<Option<Chunk>> {
-        let mut target = CHUNK;
-        loop {
-            let want = target - self.buffer.len().min(target);
-            let got = (&mut self.input)
-                .take(want as u64)
-                .read_to_end(&mut self.buffer)
-                .map_err(error::on("read", &self.path))?;
-            let at_end = got < want;
-            let text = self.valid_prefix(at_end)?;
-            if at_end {
-                let chunk = Chunk { text: text.to_owned(), ends_document: true };
-                self.buffer.clear();
-                return Ok((!chunk.text.is_empty()).then_some(chunk));
-            }
-            let cut = match rule.last_cut(text, text.len()) {
-                None if target < LONGEST => {
-                    target *= 2;
-                    continue;
-                }
-                cut => cut.unwrap_or(text.len()),
-            };
-            let chunk = Chunk { text: text[..cut].to_owned(), ends_document: false };
-            self.buffer.drain(..cut);
-            self.offset += cut as u64;
-            return Ok(Some(chunk));
-        }
-    }
-
-    /// The buffer as text, up to a character that is not complete yet.
-    fn valid_prefix(&self, at_end: bool) -> Result<&str> {
-        let bad =
-            |at: usize, found: &str| error::not_text(&self.path, self.offset + at as u64, found);
-        if let Some(at) = self.buffer.iter().position(|&byte| byte == 0) {
-            return Err(bad(at, "a NUL byte"));
-        }
-        match std::str::from_utf8(&self.buffer) {
-            Ok(text) => Ok(text),
-            Err(error) if error.error_len().is_none() && !at_end => {
-                let valid = &self.buffer[..error.valid_up_to()];
-                Ok(std::str::from_utf8(valid).unwrap_or_default())
-            }
-            Err(error) => {
-                let at = error.valid_up_to();
-                Err(bad(at, &format!("the byte 0x{:02X}, which is not UTF-8,", self.buffer[at])))
-            }
-        }
-    }
-}
-
-struct LineReader {
-    path: PathBuf,
-    lines: BufReader<File>,
-    line: u64,
-    /// The document at hand, handed out up to `at`.
-    document: String,
-    at: usize,
-}
-
-impl LineReader {
-    fn chunk(&mut self, rule: CutRule, field: &str) -> Result<Option<Chunk>> {
-        while self.at == self.document.len() {
-            match self.next_document(field)? {
-                Some(document) => (self.document, self.at) = (document, 0),
-                None => return Ok(None),
-            }
-        }
-        let rest = &self.document[self.at..];
-        let cut = if rest.len() <= CHUNK {
-            rest.len()
-        } else {
-            let near = rule.last_cut(rest, CHUNK).or_else(|| rule.last_cut(rest, LONGEST));
-            near.unwrap_or_else(|| rest.floor_char_boundary(LONGEST))
-        };
-        self.at += cut;
-        let ends_document = self.at == self.document.len();
-        Ok(Some(Chunk { text: rest[..cut].to_owned(), ends_document }))
-    }
-
-    fn next_document(&mut self, field: &str) -> Result<Option<String>> {
-        loop {
-            let mut line = Vec::new();
-            let read = (&mut self.lines)
-                .take(LONGEST_LINE + 1)
-                .read_until(b'\n', &mut line)
-                .map_err(error::on("read", &self.path))?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            let bad =
-                |reason: &str, hint: &str| error::json_line(&self.path, self.line, reason, hint);
-            if read as u64 > LONGEST_LINE {
-                return Err(bad(&format!("longer than {LONGEST_LINE} bytes"), ONE_PER_LINE));
-            }
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let mut object: serde_json::Value = serde_json::from_slice(&line)
-                .map_err(|error| bad(&format!("not JSON ({error})"), ONE_PER_LINE))?;
-            match object.get_mut(field).map(serde_json::Value::take) {
-                Some(serde_json::Value::String(text)) => return Ok(Some(text)),
-                found => {
-                    let what = if found.is_some() { "is not a string" } else { "is missing" };
-                    let keys = object.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>());
-                    let keys = keys.unwrap_or_default().join(", ");
-                    let hint = format!("name the field that holds the text; this line has: {keys}");
-                    return Err(bad(&format!("the field {field:?} {what}"), &hint));
-                }
-            }
-        }
-    }
 }

@@ -189,12 +189,129 @@ fn bad_input_says_what_and_where() {
 #[test]
 fn stdin_is_kept_in_a_file() {
     let fixture = Fixture::new();
-    let spool = fixture.path("run/stdin.txt");
-    let source = Source::from_reader(&mut &b"from a pipe"[..], &spool).unwrap();
+    let kept = fixture.path("run/stdin.txt");
+    let keeping = Keeping::new(fixture.folder.path());
+    let read = |text: &'static [u8], keeping: &Keeping<'_>, report: Report<'_>| {
+        Source::from_reader(text, "stdin", &kept, keeping, report)
+    };
+    let mut last = None;
+    let source = read(b"from a pipe", &keeping, &mut |progress| last = Some(progress)).unwrap();
+    assert_eq!(last, Some(Progress { stage: Stage::Keeping, done: 11, total: None }));
     let texts: Result<Vec<String>> = source.texts().collect();
     assert_eq!(texts.unwrap(), ["from a pipe"]);
-    let error = Source::from_reader(&mut &b""[..], &spool).unwrap_err();
+    let error = read(b"", &keeping, &mut quiet).unwrap_err();
     assert!(error.to_string().contains("stdin is empty"));
+    // What cannot be kept leaves what was there.
+    let limited = Keeping { limit: 10, ..keeping };
+    let error = read(b"from a pipe", &limited, &mut quiet).unwrap_err().to_string();
+    assert!(error.contains("stdin gives more than 10 bytes"), "{error}");
+    assert!(error.contains("hint: is it endless?"), "{error}");
+    assert_eq!(fs::read(&kept).unwrap(), b"from a pipe");
+    assert_eq!(fs::read_dir(fixture.path("run")).unwrap().count(), 1);
+}
+
+/// Input that never ends, and that never comes.
+#[test]
+fn reading_stops_when_asked() {
+    struct Waits(std::sync::mpsc::Receiver<()>);
+    impl std::io::Read for Waits {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(0)
+        }
+    }
+    let fixture = Fixture::new();
+    let kept = fixture.path("run/stdin.txt");
+    let stop = Stop::default();
+    let keeping = Keeping { stop: Some(&stop), ..Keeping::new(fixture.folder.path()) };
+    let asks = stop.clone();
+    let mut report = move |progress: Progress| {
+        asks.store(progress.done > 1 << 20, std::sync::atomic::Ordering::SeqCst);
+    };
+    let endless = std::io::repeat(b'a');
+    let error = Source::from_reader(endless, "stdin", &kept, &keeping, &mut report).unwrap_err();
+    assert_eq!(error.kind(), hearken_base::Kind::Io(std::io::ErrorKind::Interrupted));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let error = Source::from_reader(Waits(receiver), "stdin", &kept, &keeping, &mut quiet);
+    assert!(error.unwrap_err().message().contains("stopped while reading stdin"));
+    drop(sender);
+    assert_eq!(fs::read_dir(fixture.path("run")).unwrap().count(), 0);
+    // A text that is being read heeds it, too.
+    stop.store(false, std::sync::atomic::Ordering::SeqCst);
+    let path = fixture.write("text.txt", "text");
+    let source = Source::open_keeping(&[path], "text", &keeping, &mut quiet).unwrap();
+    assert_eq!(source.texts().count(), 1);
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert!(source.texts().next().unwrap().is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_are_kept_and_devices_refused() {
+    let fixture = Fixture::new();
+    let pipe = fixture.path("lines.jsonl");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let text = fixture.write("text.txt", "a file");
+    let error = Source::from_path(&pipe).unwrap_err().to_string();
+    assert!(error.contains("lines.jsonl is a pipe"), "{error}");
+    for device in ["/dev/null", "/dev/zero"] {
+        let error = Source::from_path(Path::new(device)).unwrap_err().to_string();
+        assert!(error.contains("is a device"), "{error}");
+    }
+    let writer = pipe.clone();
+    let writer = std::thread::spawn(move || fs::write(writer, "{\"text\": \"piped\"}\n"));
+    let folder = fixture.path("run");
+    let keeping = Keeping::new(&folder);
+    let paths = [text, pipe.clone()];
+    let source = Source::open_keeping(&paths, "text", &keeping, &mut quiet).unwrap();
+    writer.join().unwrap().unwrap();
+    let texts: Result<Vec<String>> = source.texts().collect();
+    assert_eq!(texts.unwrap(), ["a file", "piped"]);
+    // A run that goes on reads what it kept; the pipe is gone by then.
+    fs::remove_file(&pipe).unwrap();
+    let again = Keeping { again: true, ..keeping };
+    let source = Source::open_keeping(&paths, "text", &again, &mut quiet).unwrap();
+    assert_eq!(source.texts().count(), 2);
+}
+
+#[test]
+fn json_lines_of_any_kind_are_read_or_named() {
+    let fixture = Fixture::new();
+    let read = |bytes: &[u8]| -> Result<Vec<String>> {
+        Source::from_path(&fixture.write("x.jsonl", bytes))?.texts().collect()
+    };
+    // Nesting far beyond any stack, in a field that nobody asks for and in the one that is.
+    let deep = |key: &str| {
+        format!("{{\"{key}\": {}{}, \"a\": 1}}\n", "[".repeat(200_000), "]".repeat(200_000))
+    };
+    let good = "{\"n\": null, \"text\": \"one\", \"f\": -1.5e3}\n";
+    let other = deep("other").replace("\"a\": 1", "\"text\": \"two\"");
+    assert_eq!(read([good, &other].concat().as_bytes()).unwrap(), ["one", "two"]);
+    assert_eq!(read(b"{\"text\": 1, \"text\": \"the last\"}").unwrap(), ["the last"]);
+    let long = format!("{{\"text\": \"{}\"}}", "word ".repeat(500_000));
+    assert_eq!(read(long.as_bytes()).unwrap().concat().len(), 2_500_000);
+    let error = |bytes: &[u8], reason: &str| {
+        let lines = [good.as_bytes(), b"\n", bytes].concat();
+        let error = read(&lines).unwrap_err();
+        assert!(error.message().contains("x.jsonl, line 3: "), "{error}");
+        assert!(error.message().contains(reason), "{error}");
+        assert!(error.hint().is_some(), "{error}");
+        error
+    };
+    error(deep("text").as_bytes(), "the field \"text\" is not a string");
+    error(b"{\"text\": null}", "the field \"text\" is not a string");
+    error(b"{\"text\": {\"text\": \"x\"}}", "the field \"text\" is not a string");
+    error(b"{}", "the field \"text\" is missing");
+    error(b"null", "not a JSON object");
+    error(b"[\"text\"]", "not a JSON object");
+    error(b"{\"text\": \"x\"} {}", "not JSON");
+    error(b"{\"text\": \"x", "not JSON");
+    error(b"{\"text\": \"\xff\"}", "not UTF-8 text");
+    error(b"{\"other\": \"\xff\", \"text\": \"x\"}", "not UTF-8 text");
+    error(b"{\"text\": \"\\ud800\"}", "not JSON");
+    let keys: Vec<String> = (0..1000).map(|i| format!("\"{i}{}\": 0", "k".repeat(99))).collect();
+    let error = error(format!("{{{}}}", keys.join(",")).as_bytes(), "is missing");
+    assert!(error.hint().is_some_and(|hint| hint.len() < 1000));
 }
 
 #[test]
@@ -224,4 +341,43 @@ fn ids_beyond_16_bits_are_kept_in_32() {
         let (train, validation) = cache::split_ids(&header, map);
         assert_eq!([train.to_vec(0..2), validation.to_vec(0..1)].concat(), ids);
     }
+}
+
+#[test]
+fn a_cache_is_replaced_by_a_new_file_and_leftovers_go() {
+    let fixture = Fixture::new();
+    let path = fixture.write("text.txt", "first");
+    let corpus = fixture.prepare(&path, &Validation::None).unwrap();
+    let cache = fixture.path("cache/tokens.bin");
+    let linked = fixture.path("linked.bin");
+    fs::hard_link(&cache, &linked).unwrap();
+    let before = fs::read(&cache).unwrap();
+    // What a killed process left; no process has such an id.
+    let leftover = fixture.write("cache/tokens.bin.1073741824.tmp", "half");
+    fixture.write("text.txt", "second, and longer");
+    let again = fixture.prepare(&path, &Validation::None).unwrap();
+    assert_eq!(text_of(&again.train), "second, and longer");
+    // Had it been written in place, the first ids would have changed under the run that uses them.
+    assert_eq!(text_of(&corpus.train), "first");
+    assert!(fs::read(&linked).unwrap() == before);
+    assert!(!leftover.exists());
+    assert_eq!(fs::read_dir(fixture.path("cache")).unwrap().count(), 1);
+    // A cache that is still right is a start, too.
+    let leftover = fixture.write("cache/tokens.bin.1073741824.tmp", "half");
+    assert_eq!(fixture.prepare(&path, &Validation::None).unwrap().outcome, Outcome::Reused);
+    assert!(!leftover.exists());
+}
+
+/// The name of the temporary file can be known beforehand.
+#[cfg(unix)]
+#[test]
+fn a_link_in_place_of_the_temporary_file_is_not_followed() {
+    let fixture = Fixture::new();
+    let path = fixture.write("text.txt", "some text");
+    let target = fixture.write("precious", "as it was");
+    fs::create_dir(fixture.path("cache")).unwrap();
+    let name = format!("cache/tokens.bin.{}.tmp", std::process::id());
+    std::os::unix::fs::symlink(&target, fixture.path(&name)).unwrap();
+    fixture.prepare(&path, &Validation::None).unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"as it was");
 }

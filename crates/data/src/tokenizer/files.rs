@@ -2,17 +2,21 @@
 //! files.
 
 use super::training::SpecialText;
-use super::{Special, Tokenizer, assemble, failed};
+use super::{Special, Tokenizer, assemble, guarded};
 use crate::error::{self, Result};
+use crate::temporary;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// The names that GPT-2's vocabulary and merges go by: Hugging Face's, then OpenAI's.
 const GPT2_FILES: [[&str; 2]; 2] = [["vocab.json", "merges.txt"], ["encoder.json", "vocab.bpe"]];
-/// No tokenizer file is larger: the largest published ones have about 30 MB.
-const LARGEST: u64 = 1 << 30;
+/// Bytes of a tokenizer.json, a vocabulary or a list of merges. The largest published ones, of a
+/// million tokens, have about 60 MB.
+const LARGEST: u64 = 128 << 20;
+/// Bytes of a file that says which special token is which; published ones have a few hundred kB.
+const LARGEST_CONFIG: u64 = 16 << 20;
 const EXPECTED: &str = "expected a tokenizer.json, a directory that holds one, or a directory \
     with vocab.json and merges.txt";
 
@@ -22,7 +26,8 @@ impl Tokenizer {
     pub fn load(path: &Path) -> Result<Self> {
         if path.is_dir() {
             let file = path.join("tokenizer.json");
-            if file.is_file() {
+            // Also one that is no file, to say so.
+            if file.exists() {
                 return Self::from_file(&file);
             }
             return Self::gpt2_in(path).unwrap_or_else(|| {
@@ -43,20 +48,23 @@ impl Tokenizer {
     /// Loads a `tokenizer.json`. A `tokenizer_config.json` or `special_tokens_map.json` beside
     /// it says which special token is which.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let json: Value = read_json(path)?;
+        let json: Value = read_json(path, LARGEST)?;
         let bad = |reason: &str| error::not_a_tokenizer(path, reason, EXPECTED);
         if json.get("model").is_none() {
             return Err(bad("it has no \"model\""));
         }
-        let beside = |name: &str| read_json(&path.with_file_name(name)).ok();
-        let roles = beside("tokenizer_config.json").or_else(|| beside("special_tokens_map.json"));
-        Self::from_value(&json, roles.as_ref()).map_err(|error| bad(&error.to_string()))
+        let beside = ["tokenizer_config.json", "special_tokens_map.json"];
+        let beside = beside.map(|name| path.with_file_name(name));
+        let roles = beside.iter().find(|path| path.exists());
+        let roles = roles.map(|path| read_json(path, LARGEST_CONFIG)).transpose()?;
+        let tokenizer = Self::from_value(&json, roles.as_ref()).map_err(|reason| bad(&reason))?;
+        Ok(tokenizer.from(path))
     }
 
     /// Loads GPT-2's vocabulary (A3) or one of the same form: a JSON object from tokens to ids,
     /// and a list of merges, one pair per line.
     pub fn from_gpt2_files(vocabulary: &Path, merges: &Path) -> Result<Self> {
-        let vocab = read_json(vocabulary)?;
+        let vocab = read_json(vocabulary, LARGEST)?;
         let bad = |path: &Path, reason: &str| {
             let hint = "expected GPT-2's form: a JSON object from tokens to ids, and merges as \
                 lines of two tokens";
@@ -68,7 +76,7 @@ impl Tokenizer {
         if tokens.is_empty() || tokens.values().any(|id| id.as_u64().is_none()) {
             return Err(bad(vocabulary, "it does not map tokens to ids"));
         }
-        let text = read_text(merges)?;
+        let text = read_text(merges, LARGEST)?;
         let mut pairs = Vec::new();
         for (number, line) in text.lines().enumerate() {
             if line.is_empty() || (number == 0 && line.starts_with("#version")) {
@@ -91,13 +99,13 @@ impl Tokenizer {
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
             "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": pairs,
         });
-        Self::from_value(&assemble::bpe(&model, &specials), None)
-            .map_err(|error| bad(merges, &error.to_string()))
+        let tokenizer = Self::from_value(&assemble::bpe(&model, &specials), None);
+        Ok(tokenizer.map_err(|reason| bad(merges, &reason))?.from(merges))
     }
 
     /// The `tokenizer.json` of this tokenizer.
     pub fn to_json(&self) -> Result<String> {
-        self.inner.to_string(true).map_err(|error| failed(&error))
+        guarded(|| self.inner.to_string(true)).map_err(|reason| self.failed(&reason))
     }
 
     /// Writes `tokenizer.json` to `path`, whole or not at all.
@@ -129,29 +137,31 @@ impl Tokenizer {
     }
 }
 
-fn read_json(path: &Path) -> Result<Value> {
-    serde_json::from_str(&read_text(path)?).map_err(|error| {
+fn read_json(path: &Path, most: u64) -> Result<Value> {
+    serde_json::from_str(&read_text(path, most)?).map_err(|error| {
         error::not_a_tokenizer(path, &format!("it is not JSON ({error})"), EXPECTED)
     })
 }
 
-fn read_text(path: &Path) -> Result<String> {
+/// The text of a regular file; a pipe is refused, since reading it could wait for ever.
+fn read_text(path: &Path, most: u64) -> Result<String> {
     let bad = |reason: &str| error::not_a_tokenizer(path, reason, EXPECTED);
-    let length = fs::metadata(path).map_err(error::on("read", path))?.len();
-    if length > LARGEST {
-        return Err(bad("it is too large for one"));
+    fs::metadata(path).map_err(error::on("read", path))?;
+    let mut bytes = Vec::new();
+    let file = hearken_store::files::open(path)?;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(error::on("read", path))?;
+    if bytes.len() as u64 > most {
+        return Err(bad(&format!("it is larger than {most} bytes")));
     }
-    let bytes = fs::read(path).map_err(error::on("read", path))?;
     String::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text"))
 }
 
 /// Writes a file beside `path`, then gives it that name: `path` is never half written.
 fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
+    temporary::sweep(path);
+    let temporary = temporary::beside(path);
     let write = || {
-        let mut file = fs::File::create(&temporary)?;
+        let mut file = temporary::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)

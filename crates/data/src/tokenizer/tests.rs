@@ -64,7 +64,7 @@ fn the_direct_path_gives_the_ids_of_the_library() {
         assert!(tokenizer.direct.is_some());
         for _ in 0..200 {
             let text = any_text(&mut rng, 30);
-            let library = tokenizer.run_library(&[&text]).unwrap();
+            let library = tokenizer.run_library(&text).unwrap();
             assert_eq!(tokenizer.encode(&text).unwrap(), library, "{kind:?}: {text:?}");
         }
     }
@@ -73,7 +73,7 @@ fn the_direct_path_gives_the_ids_of_the_library() {
         .train_on_text("abc")
         .unwrap();
     assert!(tokenizer.direct.is_some());
-    let library = tokenizer.run_library(&["axbyéc[UNK]"]).unwrap();
+    let library = tokenizer.run_library("axbyéc[UNK]").unwrap();
     assert_eq!(tokenizer.encode("axbyéc[UNK]").unwrap(), library);
     assert_eq!(tokenizer.encode("aéc").unwrap(), [0, tokenizer.require(Special::Unk).unwrap(), 2]);
 }
@@ -191,8 +191,34 @@ fn words_that_are_looked_up_have_the_ids_of_the_library() {
         assert!(tokenizer.words.is_some());
         for _ in 0..300 {
             let text = any_text(&mut rng, 25);
-            let library = tokenizer.run_library(&[&text]).unwrap();
+            let library = tokenizer.run_library(&text).unwrap();
             assert_eq!(tokenizer.encode(&text).unwrap(), library, "{kind:?}: {text:?}");
         }
     }
+}
+
+#[test]
+fn a_word_without_end_is_seen_in_pieces() {
+    let mut notes = Vec::new();
+    let texts = [Ok("a".repeat(100_000)), Ok(" and some words".to_owned())];
+    let training = Training { vocabulary: Some(300), ..Training::new(Kind::Bpe) };
+    let tokenizer = training
+        .train_noting(texts.into_iter(), None, &mut crate::quiet, &mut |note| notes.push(note))
+        .unwrap();
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].starts_with("1 word of the text has more than 256 bytes, 100000 in all"));
+    let ids = 0..tokenizer.vocabulary_size() as u32;
+    let longest = ids.filter_map(|id| tokenizer.token(id)).map(|token| token.len()).max();
+    assert_eq!(longest, Some(256));
+    let text = "a".repeat(1000);
+    assert_eq!(tokenizer.decode(&tokenizer.encode(&text).unwrap()).unwrap(), text);
+}
+
+#[test]
+fn text_without_words_to_learn_is_an_error() {
+    let text = "<|endoftext|>".repeat(2);
+    let error = Training::new(Kind::Unigram).train_on_text(&text).unwrap_err();
+    assert!(error.message().contains("too short or too uniform"), "{error}");
+    assert!(error.hint().is_some());
+    assert!(Training::new(Kind::Bpe).train_on_text(&text).is_ok());
 }

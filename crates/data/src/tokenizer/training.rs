@@ -5,7 +5,8 @@
 //! point numbers: its words are sorted, it runs on one thread, and its scores are rounded to
 //! [`SCORE_STEP`], since the logarithm of one C library differs from another's in the last bits.
 
-use super::{Special, Tokenizer, assemble, failed};
+use super::long_words::LongWords;
+use super::{Special, Tokenizer, assemble, failed, guarded};
 use crate::error::{self, Error, Result};
 use crate::progress::{Progress, Report, Stage};
 use rayon::prelude::*;
@@ -139,7 +140,19 @@ impl Training {
         total: Option<u64>,
         report: Report<'_>,
     ) -> Result<Tokenizer> {
+        self.train_noting(texts, total, report, &mut |_| ())
+    }
+
+    /// As [`Self::train`]; `note` is told what was left out of account.
+    pub fn train_noting(
+        &self,
+        texts: impl Iterator<Item = Result<String>> + Send,
+        total: Option<u64>,
+        report: Report<'_>,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Tokenizer> {
         self.check_specials()?;
+        let long = LongWords::new();
         let mut texts = Texts { inner: texts, failure: None, done: 0, total, report };
         let json = match self.kind {
             Kind::Character => self.train_characters(&mut texts),
@@ -148,7 +161,7 @@ impl Training {
                 texts.by_ref().for_each(drop);
                 Ok(assemble::bytes(&self.specials))
             }
-            Kind::Bpe => self.train_merges(&mut texts, None).map(|model| {
+            Kind::Bpe => self.train_merges(&mut texts, None, &long).map(|model| {
                 let model = serde_json::to_value(model).unwrap_or_default();
                 assemble::bpe(&model, &self.specials)
             }),
@@ -162,12 +175,15 @@ impl Training {
         if texts.done == 0 {
             return Err(error::empty("the text to learn a tokenizer from"));
         }
+        if let Some(cut) = long.note() {
+            note(cut);
+        }
         let roles: serde_json::Map<_, _> = self
             .specials
             .iter()
             .map(|s| (format!("{}_token", s.special.name()), s.text.clone().into()))
             .collect();
-        Tokenizer::from_value(&json, Some(&roles.into())).map_err(|error| failed(&error))
+        Tokenizer::from_value(&json, Some(&roles.into())).map_err(error::tokenizer)
     }
 
     fn check_specials(&self) -> Result<()> {
@@ -240,7 +256,12 @@ impl Training {
     }
 
     /// BPE over the letters of bytes; `prefix` marks pieces inside a word (WordPiece).
-    fn train_merges<R>(&self, texts: &mut Texts<'_, R>, prefix: Option<&str>) -> Result<BPE>
+    fn train_merges<R>(
+        &self,
+        texts: &mut Texts<'_, R>,
+        prefix: Option<&str>,
+        long: &LongWords,
+    ) -> Result<BPE>
     where
         R: Iterator<Item = Result<String>> + Send,
     {
@@ -266,7 +287,7 @@ impl Training {
         let mut trainer = trainer.build();
         let splitter = splitter(&pattern)?;
         trainer
-            .feed(&mut *texts, |text| words_of(&splitter, text))
+            .feed(&mut *texts, |text| Ok(long.cut(words_of(&splitter, text)?)))
             .map_err(|error| failed(&error))?;
         texts.say(Stage::Training);
         let mut model = BPE::default();
@@ -278,7 +299,9 @@ impl Training {
     where
         R: Iterator<Item = Result<String>> + Send,
     {
-        let model = self.train_merges(texts, Some(assemble::CONTINUATION))?;
+        // Its words are short by their pattern.
+        let long = LongWords::new();
+        let model = self.train_merges(texts, Some(assemble::CONTINUATION), &long)?;
         let mut tokens: Vec<(u32, String)> =
             model.get_vocab().into_iter().map(|(token, id)| (id, token)).collect();
         tokens.sort_unstable();
@@ -327,9 +350,10 @@ impl Training {
         let mut model = Unigram::default();
         let one_thread =
             rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(error::tokenizer)?;
+        // It panics on texts that say the same few words again and again.
         one_thread
-            .install(|| trainer.do_train(words, &mut model))
-            .map_err(|error| failed(&error))?;
+            .install(|| guarded(|| trainer.do_train(words, &mut model)))
+            .map_err(|_| error::nothing_to_learn("Unigram"))?;
         Ok(assemble::unigram(&settle(&model, room), &self.specials))
     }
 }

@@ -9,8 +9,8 @@
 //! expression without backtracking does not have. What it means: a run of white space before
 //! something else leaves its last character to what follows. That is done by hand.
 
-use super::{assemble, failed};
-use crate::error::{self, Result};
+use super::assemble;
+use super::guard::guarded;
 use regex::Regex;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -51,8 +51,8 @@ impl Words {
         plain.then(|| Self { pattern, letters: assemble::letters(), known })
     }
 
-    /// The ids of `text`.
-    pub(super) fn encode(&self, model: &ModelWrapper, text: &str) -> Result<Vec<u32>> {
+    /// The ids of `text`; the error is a reason.
+    pub(super) fn encode(&self, model: &ModelWrapper, text: &str) -> Result<Vec<u32>, String> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut found: HashMap<&str, Box<[u32]>> = HashMap::new();
         // A table that another thread left while panicking holds whole words all the same.
@@ -68,7 +68,7 @@ impl Words {
             }
             let letters: String =
                 word.bytes().map(|byte| self.letters[usize::from(byte)]).collect();
-            let tokens = model.tokenize(&letters).map_err(|error| failed(&error))?;
+            let tokens = guarded(|| model.tokenize(&letters))?;
             let of_word: Box<[u32]> = tokens.into_iter().map(|token| token.id).collect();
             ids.extend_from_slice(&of_word);
             if word.len() <= LONGEST && known.len() + found.len() < MOST {
@@ -77,7 +77,7 @@ impl Words {
         }
         drop(known);
         if at != text.len() {
-            return Err(error::tokenizer(format!("the pattern passes over byte {at}")));
+            return Err(format!("its pattern passes over byte {at}"));
         }
         if !found.is_empty() {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

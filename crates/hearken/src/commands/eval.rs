@@ -11,16 +11,18 @@
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
 
 use crate::failure::Failure;
+use crate::kept::Kept;
 use crate::model::{ModelArguments, TokenizerArguments};
 use crate::terminal::{Progress, Terminal};
 use hearken::data::batches::{Examples, InOrder, Windows};
-use hearken::data::corpus::{Corpus, Ids, Source, Validation};
+use hearken::data::corpus::{Corpus, Ids, Keeping, Source, Validation};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::data::{self, Stage};
 use hearken::nn::models::Tokens;
+use hearken::show::number::bytes as size;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Measure how well a model predicts a text.
@@ -37,7 +39,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     tokenizer: TokenizerArguments,
 
-    /// Text: a file, a directory, JSON lines, or - for stdin (may be given several times)
+    /// Text: a file, a directory, JSON lines, a pipe, or - for stdin (may be given several times)
     #[arg(long, value_name = "PATH", required = true)]
     data: Vec<PathBuf>,
 
@@ -121,8 +123,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::input("a batch size of 0", "8 is usual"));
     }
     let mut progress = Progress::new();
-    let folder = Folder::new()?;
-    let (ids, bytes) = read(arguments, &tokenizer, &folder, &mut progress)?;
+    let kept = Kept::new("hearken-eval-")?;
+    let (ids, bytes) = read(arguments, &tokenizer, &kept, &mut progress)?;
+    // The ids stay readable without a name. Elsewhere a file in use cannot be removed.
+    let kept = if cfg!(unix) {
+        drop(kept);
+        None
+    } else {
+        Some(kept)
+    };
     // Nothing predicts the first token, so its bytes do not count either.
     let first = ids.to_vec(0..ids.len().min(1));
     let bytes = bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64);
@@ -133,6 +142,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
     let mut sum = 0.0;
     for (done, batch) in windows.enumerate() {
+        if kept.as_ref().is_some_and(Kept::is_stopped) {
+            return Err(Failure::Interrupted);
+        }
         let tokens = Tokens::new(&batch.inputs, batch.rows);
         let losses = predictor.token_losses(&tokens, &batch.targets);
         sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
@@ -183,24 +195,23 @@ fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure>
 fn read(
     arguments: &Arguments,
     tokenizer: &Tokenizer,
-    folder: &Folder,
+    kept: &Kept,
     progress: &mut Progress,
 ) -> Result<(Ids, u64), Failure> {
-    let source = if arguments.data == [Path::new("-")] {
-        Source::from_reader(&mut io::stdin().lock(), &folder.0.join("stdin.txt"))?
-    } else {
-        Source::open(&arguments.data, &arguments.field)?
-    };
     let validation = match arguments.split {
         Split::All => Validation::None,
         Split::Train | Split::Validation => Validation::Fraction(arguments.validation),
     };
     let mut report = |at: data::Progress| {
-        let doing = if at.stage == Stage::Surveying { "reading" } else { "tokenising" };
-        let percent = at.total.map_or(0, |total| 100 * at.done / total.max(1));
-        progress.show(&format!("{doing}: {percent} %"));
+        let doing = if at.stage == Stage::Tokenising { "tokenising" } else { "reading" };
+        progress.show(&match at.total {
+            Some(total) => format!("{doing}: {} %", 100 * at.done / total.max(1)),
+            None => format!("{doing}: {}", size(at.done)),
+        });
     };
-    let cache = folder.0.join("ids");
+    let keeping = Keeping { stop: Some(kept.stop()), ..Keeping::new(kept.path()) };
+    let source = Source::open_keeping(&arguments.data, &arguments.field, &keeping, &mut report)?;
+    let cache = kept.path().join("ids");
     let corpus = Corpus::prepare(&source, &validation, tokenizer, &cache, &mut report)?;
     Ok(match arguments.split {
         Split::All | Split::Train => (corpus.train, corpus.train_bytes),
@@ -230,24 +241,4 @@ fn write(report: &Report, json: bool) -> Result<(), Failure> {
         writeln!(out, "{} {text}", terminal.bold(&format!("{name:10}")))?;
     }
     Ok(())
-}
-
-/// A directory for the tokenised text, gone when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("hearken-eval-{}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(|error| {
-            let path = path.display();
-            Failure::input(format!("cannot create {path}: {error}"), "set TMPDIR")
-        })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

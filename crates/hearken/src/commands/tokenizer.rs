@@ -1,6 +1,7 @@
 //! `hearken tokenizer train|encode|decode`.
 
 use crate::failure::Failure;
+use crate::terminal::say;
 use clap::{Args, Subcommand, ValueEnum};
 use hearken::data::corpus::{Chunk, Source, chunks_of};
 use hearken::data::tokenizer::{CutRule, Kind, Special, SpecialText, Tokenizer, Training};
@@ -149,15 +150,20 @@ fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     };
     let mut line = StatusLine::new();
     let mut report = |progress| line.show(&describe(progress));
+    let mut notes = Vec::new();
+    let mut note = |text| notes.push(text);
     let tokenizer = if reads_stdin(&arguments.files) {
         let chunks = chunks_of(io::stdin(), "stdin", CutRule::BeforeSpace);
         let texts = chunks.map(|chunk| chunk.map(|chunk| chunk.text));
-        training.train(texts, None, &mut report)?
+        training.train_noting(texts, None, &mut report, &mut note)?
     } else {
         let source = Source::open(&arguments.files, &arguments.field)?;
-        training.train(source.texts(), Some(source.length()), &mut report)?
+        training.train_noting(source.texts(), Some(source.length()), &mut report, &mut note)?
     };
     line.clear();
+    for note in &notes {
+        say!("note: {note}");
+    }
     if arguments.out.extension().is_some_and(|extension| extension == "json") {
         tokenizer.save(&arguments.out)?;
     } else {
@@ -299,7 +305,7 @@ fn reads_stdin(files: &[PathBuf]) -> bool {
 
 fn describe(progress: Progress) -> String {
     let what = match progress.stage {
-        Stage::Reading => "reading",
+        Stage::Keeping | Stage::Reading => "reading",
         Stage::Training => return "choosing the vocabulary".to_owned(),
         Stage::Surveying => "checking",
         Stage::Tokenising => "tokenising",

@@ -14,7 +14,7 @@ use hearken::show::number::{bytes as size, thousands};
 use hearken::tasks::data::FILES;
 use hearken::tasks::{NextToken, RunConfig, TextData};
 use hearken::train::evaluation::Metric;
-use hearken::train::interrupt;
+use hearken::train::interrupt::{self, Stop};
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
 use hearken::train::{Outcome, Precision, RunDirectory, Setup, Summary, TrainConfig};
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
 
-    /// Text files, directories, JSON lines, or - for standard input
+    /// Text files, directories, JSON lines, pipes, or - for standard input
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<PathBuf>,
 
@@ -87,8 +87,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (None, Some(path)) => RunDirectory::create(path, &FILES),
         (None, None) => next_run(&config),
     }?;
-    interrupt::prepare()?;
-    let (data, plan, memory) = match prepare(&mut config, &directory) {
+    let stop = interrupt::prepare()?;
+    let (data, plan, memory) = match prepare(&mut config, &directory, &stop) {
         Ok(prepared) => prepared,
         Err(error) => {
             directory.abandon(&FILES);
@@ -119,13 +119,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn prepare(
     config: &mut RunConfig,
     directory: &RunDirectory,
+    stop: &Stop,
 ) -> Result<(TextData, Plan, Memory), Failure> {
     let mut progress = Progress::new();
     let mut report = |done: Done| progress.show(&words(done));
-    let prepared = TextData::prepare(config, directory, &mut report);
+    let prepared = TextData::prepare(config, directory, stop, &mut report);
     progress.clear();
     let data = prepared?;
-    if let Some(note) = &data.note {
+    for note in &data.notes {
         say!("note: {note}");
     }
     data.fit_vocabulary(config)?;
@@ -137,6 +138,7 @@ fn prepare(
 
 fn words(done: Done) -> String {
     let what = match done.stage {
+        Stage::Keeping => return format!("reading what comes in: {}", size(done.done)),
         Stage::Reading => "reading the text",
         Stage::Training => "choosing the vocabulary",
         Stage::Surveying => "checking the text",

@@ -115,3 +115,74 @@ fn bad_input_is_refused_with_a_hint() {
     std::fs::remove_file(directory.path().join("tokenizer.json")).unwrap();
     refused(&["--data", &text], "has no tokenizer.json");
 }
+
+/// Stdin is kept where only its owner can look, and only as long as it is needed.
+#[cfg(unix)]
+#[test]
+fn what_is_read_from_stdin_is_private_and_goes() {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+    let directory = model_directory();
+    let temporary = tempfile::tempdir().unwrap();
+    let kept = || {
+        let entries = std::fs::read_dir(temporary.path()).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let start = |data: &[&str]| {
+        let rest = [&["--data"], data].concat();
+        let mut command = with_model(&["eval"], directory.path(), &rest);
+        command.env("TMPDIR", temporary.path()).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut child = start(&["-", "--json"]);
+    child.stdin.as_mut().unwrap().write_all(TEXT.as_bytes()).unwrap();
+    let ran = crate::common::ran(child.wait_with_output().unwrap()).succeeded();
+    assert_eq!(parse(&ran.stdout)["targets"], TEXT.len() - 1);
+    assert_eq!(kept(), Vec::<std::path::PathBuf>::new());
+    // One whose input never ends: the directory is there, and its owner's alone.
+    let mut child = start(&["-"]);
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(TEXT.as_bytes()).unwrap();
+    let since = Instant::now();
+    while kept().is_empty() {
+        assert!(since.elapsed() < Duration::from_secs(60), "nothing is kept");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let [folder] = &kept()[..] else { panic!("{:?}", kept()) };
+    assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+    assert!(!folder.ends_with(format!("hearken-eval-{}", child.id())));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Until the handler is there, Ctrl-C would end the program as ever.
+    std::thread::sleep(Duration::from_millis(500));
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "it does not stop");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(kept(), Vec::<std::path::PathBuf>::new());
+    drop(input);
+}
+
+#[cfg(unix)]
+#[test]
+fn text_may_come_from_a_pipe() {
+    let directory = model_directory();
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let to = pipe.clone();
+    let writer = std::thread::spawn(move || std::fs::write(to, TEXT));
+    let rest = ["--data", pipe.to_str().unwrap(), "--json"];
+    let ran = run(&mut with_model(&["eval"], directory.path(), &rest)).succeeded();
+    writer.join().unwrap().unwrap();
+    assert_eq!(parse(&ran.stdout)["targets"], TEXT.len() - 1);
+    run(&mut with_model(&["eval"], directory.path(), &["--data", "/dev/zero"]))
+        .refused("/dev/zero is a device");
+}
