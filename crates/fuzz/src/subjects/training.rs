@@ -8,6 +8,7 @@ use hearken_nn::pass::{Noise, Pass};
 use hearken_nn::scope::Weights;
 use hearken_tasks::{NextToken, RunConfig, TextData};
 use hearken_tensor::ops::cross_entropy::Options;
+use hearken_train::interrupt::Stop;
 use hearken_train::{RunDirectory, Setup, files};
 use std::fmt::Write as _;
 use std::fs;
@@ -120,7 +121,7 @@ fn go(mut config: RunConfig, directory: &Path, run: RunDirectory) -> Result<()> 
         *path = directory.join(&*path);
     }
     config.validate()?;
-    let data = TextData::prepare(&config, &run, &mut |_| {})?;
+    let data = TextData::prepare(&config, &run, &Stop::default(), &mut |_| {})?;
     data.fit_vocabulary(&mut config)?;
     let outline = models::build(&config.model, Weights::Unset);
     let numbers: u128 = outline.parameters().iter().map(|p| p.shape().len() as u128).sum();
