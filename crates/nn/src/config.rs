@@ -248,10 +248,12 @@ impl StackConfig {
 
     /// F
     pub fn feed_forward_width(&self) -> usize {
+        // A width beyond all bounds is refused later, and must not overflow before.
+        let width = self.width.min(usize::MAX / 16);
         self.feed_forward.width.unwrap_or(if self.feed_forward.kind.is_gated() {
-            (8 * self.width).div_ceil(3).next_multiple_of(8)
+            (8 * width).div_ceil(3).next_multiple_of(8)
         } else {
-            4 * self.width
+            4 * width
         })
     }
 
@@ -260,7 +262,7 @@ impl StackConfig {
         match self.position {
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
             | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } } => {
-                self.width - width
+                self.width.saturating_sub(width)
             }
             _ => self.width,
         }

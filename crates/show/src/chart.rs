@@ -233,7 +233,7 @@ struct Bucket {
 
 /// At most `most` buckets of neighbouring points.
 fn buckets(points: &[(f64, f64)], most: usize) -> Vec<Bucket> {
-    let size = points.len().div_ceil(most).max(1);
+    let size = points.len().div_ceil(most.max(1)).max(1);
     let bucket = |points: &[(f64, f64)]| {
         let n = points.len() as f64;
         Bucket {
@@ -322,6 +322,8 @@ mod tests {
             vec![(0.0, 0.0)],
             vec![(5.0, 2.0); 3],
             vec![(1.0, 1e-12), (2.0, f64::INFINITY), (3.0, 1e12)],
+            vec![(1.0, 0.0), (2.0, 1e308), (3.0, f64::MIN)],
+            vec![(1.0, 1e-320), (2.0, 1e-310)],
             (0..5000).map(|i| (f64::from(i), f64::from(i).sin())).collect(),
         ] {
             for (logarithmic, doublings) in [(false, false), (true, false), (true, true)] {

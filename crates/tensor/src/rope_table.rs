@@ -19,7 +19,7 @@ use crate::growing::GrowingTable;
 use crate::tensor::Tensor;
 use hearken_kernels::rope::Pairing;
 use std::f64::consts::TAU;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// How frequencies are changed for long contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -146,12 +146,13 @@ impl RopeTable {
             rotated <= head_width,
             "{rotated} numbers of a head of width {head_width} cannot be rotated"
         );
-        let (frequencies, factor) = frequencies(rotated, base, scaling);
-        let frequencies: Arc<[f64]> = frequencies.into();
+        assert!(rotated.is_multiple_of(2), "rotation takes pairs: {rotated} is odd");
+        let turns = Arc::new(LazyLock::new(move || frequencies(rotated, base, scaling)));
         let table = |of: fn(f64) -> f64| {
-            let frequencies = frequencies.clone();
-            GrowingTable::new(positions, frequencies.len(), move |p, row| {
-                for (x, w) in row.iter_mut().zip(&*frequencies) {
+            let turns = turns.clone();
+            GrowingTable::new(positions, rotated / 2, move |p, row| {
+                let (frequencies, factor) = &**turns;
+                for (x, w) in row.iter_mut().zip(frequencies) {
                     *x = (of(p as f64 * w) * factor) as f32;
                 }
             })

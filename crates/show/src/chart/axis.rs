@@ -2,6 +2,9 @@
 
 use crate::number::thousands;
 
+/// Beyond, numbers are drawn at the edge.
+const MOST: f64 = 1e300;
+
 /// A range of numbers, in logarithms if they are spaced so.
 pub(super) struct Axis {
     low: f64,
@@ -34,7 +37,8 @@ impl Axis {
 
     /// From the smallest to the largest; with more room below if asked for.
     pub(super) fn linear(numbers: impl Iterator<Item = f64>, below: bool) -> Self {
-        let (low, high) = extremes(numbers);
+        // Further apart, their distance would not be a number.
+        let (low, high) = extremes(numbers.map(|number| number.clamp(-MOST, MOST)));
         let room = 0.05 * (high - low);
         let low = if below {
             low - 2.0 * room
@@ -57,7 +61,7 @@ impl Axis {
     /// Where `number` lies: 0 at the start of the axis, 1 at its end.
     pub(super) fn share(&self, number: f64) -> f64 {
         let at = match self.spacing {
-            Spacing::Steps | Spacing::Linear => number,
+            Spacing::Steps | Spacing::Linear => number.clamp(-MOST, MOST),
             Spacing::Decades => number.log10(),
             Spacing::Doublings => number.log2(),
         };
@@ -89,6 +93,7 @@ impl Axis {
         let label = |tick: f64| match tiny {
             true if tick == 0.0 => "0".to_owned(),
             true => format!("{tick:.1e}"),
+            false if step >= 1e9 => format!("{tick:.1e}"),
             false if step >= 1e6 => format!("{}M", tick / 1e6),
             false if step >= 1e3 => format!("{}k", tick / 1e3),
             false => format!("{tick:.digits$}"),
