@@ -1,7 +1,7 @@
 //! JSON files, and the fields of `config.json` with errors that name them.
 
 use hearken_base::{Error, Kind, Result};
-use hearken_store::files;
+use hearken_store::{disk, files};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) fn read_as<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T> 
 /// Writes a JSON file.
 pub(crate) fn write(path: &Path, json: &Value) -> Result<()> {
     let text = format!("{json:#}\n");
-    std::fs::write(path, text).map_err(Error::io("write", path))
+    disk::write_file(path, text.as_bytes()).map_err(Error::io("write", path))
 }
 
 /// An f32 as the shortest decimal that gives it back: 0.1 and not 0.10000000149.

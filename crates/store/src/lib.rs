@@ -2,10 +2,12 @@
 //!
 //! - [`TensorFile`] and [`Writer`]: named tensors in one file ([safetensors]), read and written piece
 //!   by piece, so that no file is ever in memory as a whole.
+//! - [`disk`]: changes to the disk, which tests can let fail.
 //! - [`files`]: regular files, text of bounded size, and leftovers of killed processes.
 //!
 //! [safetensors]: https://huggingface.co/docs/safetensors
 
+pub mod disk;
 pub mod files;
 mod header;
 mod reader;

@@ -14,10 +14,10 @@ use crate::error;
 use crate::files;
 use crate::optimizer::Counters;
 use hearken_base::{Error, Kind, Result};
-use hearken_store::TensorFile;
+use hearken_store::{TensorFile, disk};
 use hearken_tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 const STATE: &str = "trainer_state.json";
@@ -154,26 +154,24 @@ impl Checkpoints {
         write_model: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<()> {
         let _ = fs::remove_dir_all(directory);
-        fs::create_dir(directory).map_err(error::io("create", directory))?;
+        disk::create_dir(directory).map_err(error::io("create", directory))?;
         write_model(directory)?;
         files::write_tensors(&directory.join(TENSORS), tensors)?;
         let text = serde_json::to_string_pretty(state).expect("the state is plain data");
         let path = directory.join(STATE);
-        fs::write(&path, text + "\n").map_err(error::io("write", &path))?;
+        disk::write_file(&path, (text + "\n").as_bytes()).map_err(error::io("write", &path))?;
         let mut sums = String::new();
         for name in list(directory)? {
             let path = directory.join(&name);
-            File::open(&path)
-                .and_then(|file| file.sync_all())
-                .map_err(error::io("write", &path))?;
+            disk::sync_path(&path).map_err(error::io("write", &path))?;
             sums += &files::checksum(&path)?;
             sums += "  ";
             sums += &name;
             sums += "\n";
         }
         let path = directory.join(SUMS);
-        fs::write(&path, sums)
-            .and_then(|()| File::open(&path)?.sync_all())
+        disk::write_file(&path, sums.as_bytes())
+            .and_then(|()| disk::sync_path(&path))
             .map_err(error::io("write", &path))?;
         files::sync_directory(directory)
     }
@@ -183,11 +181,11 @@ impl Checkpoints {
             // Saved before, at a step that is done again after a resume.
             let old = self.unfinished("replaced");
             let _ = fs::remove_dir_all(&old);
-            fs::rename(path, &old).map_err(error::io("replace", path))?;
-            fs::rename(unfinished, path).map_err(error::io("write", path))?;
+            disk::rename(path, &old).map_err(error::io("replace", path))?;
+            disk::rename(unfinished, path).map_err(error::io("write", path))?;
             let _ = fs::remove_dir_all(&old);
         } else {
-            fs::rename(unfinished, path).map_err(error::io("write", path))?;
+            disk::rename(unfinished, path).map_err(error::io("write", path))?;
         }
         files::sync_directory(&self.directory)
     }
@@ -240,8 +238,8 @@ impl Checkpoints {
                 // Renamed first, so that none is ever there in part.
                 let gone = self.unfinished(&Self::name(step));
                 let path = self.path(step);
-                fs::rename(&path, &gone).map_err(error::io("remove", &path))?;
-                fs::remove_dir_all(&gone).map_err(error::io("remove", &gone))?;
+                disk::rename(&path, &gone).map_err(error::io("remove", &path))?;
+                disk::remove_dir_all(&gone).map_err(error::io("remove", &gone))?;
             }
         }
         Ok(())

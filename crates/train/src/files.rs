@@ -3,20 +3,20 @@
 
 use crate::error;
 use hearken_base::Result;
-use hearken_store::TensorFile;
+use hearken_store::{TensorFile, disk};
 use hearken_tensor::{Param, Shape, Tensor};
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Replaces `path` by `content`: written beside it, forced to disk, renamed over it.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
     let temporary = beside(path);
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
+    let written = disk::create(&temporary).and_then(|mut file| {
+        disk::write(&mut file, content)?;
+        disk::sync(&file)?;
+        disk::rename(&temporary, path)
     });
     written.map_err(|error| {
         let _ = fs::remove_file(&temporary);
@@ -29,7 +29,8 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<()> {
 /// files, such as a report.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let temporary = beside(path);
-    fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path)).map_err(|error| {
+    let written = disk::write_file(&temporary, content);
+    written.and_then(|()| disk::rename(&temporary, path)).map_err(|error| {
         let _ = fs::remove_file(&temporary);
         error::io("write", path)(error)
     })
@@ -49,7 +50,7 @@ pub fn sync_directory(path: &Path) -> Result<()> {
     // Only Unix can open a directory as a file; elsewhere renames are durable by themselves or
     // not at all.
     if cfg!(unix) {
-        File::open(path).and_then(|dir| dir.sync_all()).map_err(error::io("write", path))?;
+        disk::sync_path(path).map_err(error::io("write", path))?;
     }
     Ok(())
 }
@@ -61,8 +62,8 @@ pub fn point(link: &Path, target: &str) -> Result<()> {
     {
         let temporary = beside(link);
         let _ = fs::remove_file(&temporary);
-        std::os::unix::fs::symlink(target, &temporary)
-            .and_then(|()| fs::rename(&temporary, link))
+        disk::link(target, &temporary)
+            .and_then(|()| disk::rename(&temporary, link))
             .map_err(error::io("write", link))?;
         sync_directory(link.parent().unwrap_or(Path::new(".")))
     }

@@ -9,10 +9,11 @@ use crate::diagnose::Kind;
 use crate::error;
 use crate::evaluation::Metric;
 use hearken_base::Result;
+use hearken_store::disk;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// A line of `metrics.jsonl`. What was not measured, or is not finite, is `null` or missing.
@@ -205,6 +206,9 @@ pub struct Log<T> {
 impl<T: Dated> Log<T> {
     /// Opens `path`, keeping the lines up to `step` and nothing after them.
     pub fn open(path: &Path, step: u64) -> Result<Self> {
+        if path.exists() {
+            hearken_store::files::open(path)?; // a regular file, or reading might never end
+        }
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
@@ -220,7 +224,7 @@ impl<T: Dated> Log<T> {
     pub fn push(&mut self, row: T) -> Result<()> {
         let mut line = serde_json::to_vec(&row).expect("rows are plain data");
         line.push(b'\n');
-        self.file.write_all(&line).map_err(error::io("write", &self.path))?;
+        disk::write(&mut self.file, &line).map_err(error::io("write", &self.path))?;
         self.rows.push(row);
         Ok(())
     }
@@ -232,7 +236,7 @@ impl<T: Dated> Log<T> {
 
     /// Forces all lines to disk.
     pub fn sync(&self) -> Result<()> {
-        self.file.sync_all().map_err(error::io("write", &self.path))
+        disk::sync(&self.file).map_err(error::io("write", &self.path))
     }
 }
 

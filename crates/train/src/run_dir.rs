@@ -14,6 +14,7 @@
 use crate::error;
 use crate::files;
 use hearken_base::{Error, Kind, Result};
+use hearken_store::disk;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ const WRITTEN: [&str; 7] = [
 ];
 /// Bytes of a configuration; none written by a person comes near.
 const MOST_CONFIG: u64 = 16 << 20;
+
+/// Bytes of samples: a hundred for each of a million steps, and room.
+const MOST_SAMPLES: u64 = 1 << 30;
 
 /// An open run directory. While it lives, no other process can open it.
 pub struct RunDirectory {
@@ -188,11 +192,8 @@ pub struct Samples {
 impl Samples {
     /// Reads what is there and keeps what was written up to `step`.
     pub fn open(path: &Path, step: u64) -> Result<Self> {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error::io("read", path)(error)),
-        };
+        let text =
+            if path.exists() { files::read_text(path, MOST_SAMPLES)? } else { String::new() };
         let mut samples: Vec<(u64, String)> = Vec::new();
         for line in text.lines() {
             if let Some(step) = step_of_heading(line) {
@@ -221,8 +222,7 @@ impl Samples {
 
     /// Forces all samples to disk.
     pub fn sync(&self) -> Result<()> {
-        let file = File::open(&self.path).and_then(|file| file.sync_all());
-        file.map_err(error::io("write", &self.path))
+        disk::sync_path(&self.path).map_err(error::io("write", &self.path))
     }
 
     /// All samples so far, with their steps.

@@ -13,6 +13,7 @@
 
 use crate::error;
 use hearken_base::Result;
+use hearken_store::disk;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ impl EventFile {
         }
         let name = format!("events.out.tfevents.{:010}{SUFFIX}", wall_time as u64);
         let path = directory.join(name);
-        let file = File::create(&path).map_err(error::io("create", &path))?;
+        let file = disk::create(&path).map_err(error::io("create", &path))?;
         let mut events = Self { path, file: BufWriter::new(file) };
         let mut event = Vec::new();
         put_double(&mut event, 1, wall_time);
@@ -67,7 +68,7 @@ impl EventFile {
 
     /// Hands everything to the system, so that a running TensorBoard sees it.
     pub fn flush(&mut self) -> Result<()> {
-        self.file.flush().map_err(error::io("write", &self.path))
+        disk::flush(&mut self.file).map_err(error::io("write", &self.path))
     }
 
     fn record(&mut self, data: &[u8]) -> Result<()> {
