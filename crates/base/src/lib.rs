@@ -1,6 +1,9 @@
 //! What every crate needs: [`Error`], which says what went wrong and what to do about it, and
 //! [`settings`], which reads configurations with errors that name the key and the line.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 mod error;
 pub mod settings;
 

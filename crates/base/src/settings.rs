@@ -108,8 +108,9 @@ impl Settings {
         if path.iter().any(String::is_empty) {
             return Err(wrong("a key is missing"));
         }
+        let Some((last, outer)) = path.split_last() else { return Err(wrong("a key is missing")) };
         let mut table = &mut self.table;
-        for name in &path[..path.len() - 1] {
+        for name in outer {
             let inner = table.entry(name).or_insert_with(|| toml::Table::new().into());
             // A short form becomes a table: a choice by its name alone, or one value for all keys.
             let short = match inner {
@@ -122,7 +123,7 @@ impl Settings {
             }
             table = inner.as_table_mut().ok_or_else(|| wrong(&format!("{name} is not a table")))?;
         }
-        table.insert(path[path.len() - 1].clone(), value);
+        table.insert(last.clone(), value);
         self.sets.push((path, set.to_owned()));
         Ok(())
     }

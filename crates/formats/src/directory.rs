@@ -117,8 +117,10 @@ pub fn save(
     let listed: Vec<(String, Vec<usize>)> =
         pieces.iter().map(|piece| (piece.theirs.clone(), piece.shape.clone())).collect();
     let mut writer = Writer::create(&directory.join("model.safetensors"), &listed)?;
-    for piece in &pieces {
-        weights::write(&parameters[piece.parameter], piece, &mut writer)?;
+    for (i, parameter) in parameters.iter().enumerate() {
+        for piece in pieces.iter().filter(|piece| piece.parameter == i) {
+            weights::write(parameter, piece, &mut writer)?;
+        }
     }
     writer.finish()?;
     Ok(family)
@@ -133,8 +135,9 @@ pub fn to_theirs(
 ) -> Result<Vec<(String, Tensor)>> {
     let shapes = ours.iter().map(|(name, tensor)| (name.as_str(), tensor.shape()));
     let theirs = |piece: Piece| {
-        let tensor = weights::cut(&ours[piece.parameter].1, &piece);
-        (piece.theirs, tensor)
+        let (_, tensor) = ours.get(piece.parameter)?;
+        let tensor = weights::cut(tensor, &piece);
+        Some((piece.theirs, tensor))
     };
-    Ok(pieces(family, config, shapes)?.into_iter().map(theirs).collect())
+    Ok(pieces(family, config, shapes)?.into_iter().filter_map(theirs).collect())
 }

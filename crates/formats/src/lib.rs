@@ -6,6 +6,9 @@
 //! - [`weights`]: the files of a directory that hold tensors.
 //! - [`special`]: tokens with a meaning of their own.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 pub mod directory;
 pub mod families;
 mod json;

@@ -37,6 +37,17 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
+/// Text of at most `most` bytes from a file, a pipe or a device that the user names: `--config <(…)`
+/// is a pipe.
+pub fn read_text_once(path: &Path, most: u64) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(std::io::Error::other(format!("it has more than {most} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| std::io::Error::other("it is not UTF-8 text"))
+}
+
 /// Removes temporary files in `directory` whose process is gone, and returns how many there were.
 ///
 /// `owner` gives the process id in the name of a temporary file, and `None` for every other name.

@@ -7,6 +7,9 @@
 //!
 //! [safetensors]: https://huggingface.co/docs/safetensors
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 pub mod disk;
 pub mod files;
 mod header;

@@ -127,9 +127,9 @@ impl TensorFile {
         let mut bytes = vec![0; 2 * out.len().min(PIECE)];
         let mut place = entry.start + 2 * start as u64;
         for out in out.chunks_mut(PIECE) {
-            let bytes = &mut bytes[..2 * out.len()];
-            self.read_bytes(place, bytes)?;
-            widen(bytes, out);
+            bytes.truncate(2 * out.len()); // the last piece may be shorter
+            self.read_bytes(place, &mut bytes)?;
+            widen(&bytes, out);
             place += bytes.len() as u64;
         }
         Ok(())

@@ -7,6 +7,7 @@ use hearken_base::settings::{self, Setting, Settings, Value};
 use hearken_base::{Error, Result, names, nearest};
 use hearken_nn::config::ModelConfig;
 use hearken_nn::presets;
+use hearken_store::files::read_text_once;
 use hearken_train::TrainConfig;
 use hearken_train::schedule::usual_warmup;
 use serde::Serialize;
@@ -133,6 +134,9 @@ names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });
 /// Held-out stories are kept in memory, a kilobyte each.
 const MOST_STORIES: usize = 1_000_000;
 
+/// Bytes of a configuration; none written by a person comes near.
+const MOST_CONFIG: u64 = 16 << 20;
+
 /// The text of a configuration: that of a preset, or of a file.
 pub fn preset_or_file(name: &str) -> Result<String> {
     if let Some(text) = presets::find(name) {
@@ -144,7 +148,7 @@ pub fn preset_or_file(name: &str) -> Result<String> {
             "give a file in it, such as the config.toml of a run",
         ));
     }
-    std::fs::read_to_string(name).map_err(|error| {
+    read_text_once(Path::new(name), MOST_CONFIG).map_err(|error| {
         if error.kind() != ErrorKind::NotFound {
             let message = format!("cannot read {name}: {error}");
             return Error::new(message, "a configuration is text that you may read");

@@ -9,6 +9,9 @@
 //! that has its name is whole, and an error or a power cut while saving leaves the earlier ones
 //! as they were. What happens to files later shows in their checksums.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use crate::early_stopping::Evaluations;
 use crate::error;
 use crate::files;
@@ -157,8 +160,9 @@ impl Checkpoints {
         disk::create_dir(directory).map_err(error::io("create", directory))?;
         write_model(directory)?;
         files::write_tensors(&directory.join(TENSORS), tensors)?;
-        let text = serde_json::to_string_pretty(state).expect("the state is plain data");
         let path = directory.join(STATE);
+        let text =
+            serde_json::to_string_pretty(state).map_err(|e| error::io("write", &path)(e.into()))?;
         disk::write_file(&path, (text + "\n").as_bytes()).map_err(error::io("write", &path))?;
         let mut sums = String::new();
         for name in list(directory)? {
@@ -233,7 +237,7 @@ impl Checkpoints {
     pub fn prune(&self, keep: usize) -> Result<()> {
         let best = self.best();
         let steps = self.steps()?;
-        for &step in &steps[..steps.len().saturating_sub(keep)] {
+        for &step in steps.iter().take(steps.len().saturating_sub(keep)) {
             if Some(step) != best {
                 // Renamed first, so that none is ever there in part.
                 let gone = self.unfinished(&Self::name(step));

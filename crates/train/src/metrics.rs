@@ -5,6 +5,9 @@
 //! resumed the files are cut back to the checkpoint's step, so that in the end they hold what an
 //! uninterrupted run would have written, timings aside.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use crate::diagnose::Kind;
 use crate::error;
 use crate::evaluation::Metric;
@@ -36,6 +39,9 @@ pub struct Row {
     /// Time since the run began, without the time between being stopped and resumed.
     pub elapsed_seconds: f64,
 }
+
+/// Of one evaluation: far above what any task has.
+const MOST_METRICS: usize = 1000;
 
 /// A validation metric in a [`Row`]. At least one of the numbers is there.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,8 +92,8 @@ impl Row {
 /// Scores as the keys `val_<name>` and, where it differs, `val_sample_<name>`. A line without scores
 /// has `val_loss` still, as `null`: every line had it when there were no other metrics.
 mod scores {
-    use super::Score;
-    use serde::de::{IgnoredAny, MapAccess, Visitor};
+    use super::{MOST_METRICS, Score};
+    use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
     use serde::ser::SerializeMap;
     use serde::{Deserializer, Serializer};
     use std::fmt;
@@ -130,11 +136,16 @@ mod scores {
                     Some(name) => (name, true),
                     None => (name, false),
                 };
-                let i = scores.iter().position(|score| score.name == name).unwrap_or(scores.len());
-                if i == scores.len() {
-                    scores.push(Score { name: name.to_owned(), value: None, sample: None });
+                let known = scores.iter().position(|score| score.name == name);
+                let mut score = match known {
+                    Some(i) => scores.remove(i),
+                    None => Score { name: name.to_owned(), value: None, sample: None },
+                };
+                *if is_sample { &mut score.sample } else { &mut score.value } = number;
+                scores.insert(known.unwrap_or(scores.len()), score);
+                if scores.len() > MOST_METRICS {
+                    return Err(A::Error::custom(format!("more than {MOST_METRICS} metrics")));
                 }
-                *if is_sample { &mut scores[i].sample } else { &mut scores[i].value } = number;
             }
             scores.retain(Score::is_measured);
             Ok(scores)
@@ -222,7 +233,8 @@ impl<T: Dated> Log<T> {
 
     /// Adds a line. One write per line: another program that reads along sees whole lines.
     pub fn push(&mut self, row: T) -> Result<()> {
-        let mut line = serde_json::to_vec(&row).expect("rows are plain data");
+        let line = serde_json::to_vec(&row);
+        let mut line = line.map_err(|e| error::io("write", &self.path)(e.into()))?;
         line.push(b'\n');
         disk::write(&mut self.file, &line).map_err(error::io("write", &self.path))?;
         self.rows.push(row);

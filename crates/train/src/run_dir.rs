@@ -11,6 +11,9 @@
 //! lock                held while a process trains here
 //! ```
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use crate::error;
 use crate::files;
 use hearken_base::{Error, Kind, Result};

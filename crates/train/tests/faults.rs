@@ -1,6 +1,7 @@
 //! A disk that fails, and a process that dies, at every single operation: nothing that was saved is
 //! lost, and the run goes on to the same bits.
 
+#[allow(dead_code, reason = "other tests use more of it")]
 mod common;
 
 use common::{Network, bits, config, setup};

@@ -103,7 +103,7 @@ pub fn pieces<'a>(
                 }
             }
         }
-        let rows: usize = pieces[before..].iter().map(|piece| piece.rows.len()).sum();
+        let rows: usize = pieces.iter().skip(before).map(|piece| piece.rows.len()).sum();
         if rows != shape.dims().first().copied().unwrap_or(1) {
             return Err(Error::new(
                 format!("the table of {} does not cover {name} {shape}", family.model_type),

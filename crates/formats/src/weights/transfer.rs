@@ -26,6 +26,7 @@ pub(crate) fn fill(
         for piece in pieces {
             let file = file_of(files, &piece.theirs)?;
             for (start, rows) in blocks(piece) {
+                #[expect(clippy::indexing_slicing, reason = "pieces were cut from this shape")]
                 let out = &mut numbers[start..start + rows.len() * piece.width];
                 read_block(file, piece, rows, &mut scratch, out)?;
             }
@@ -101,6 +102,7 @@ fn columns(
 }
 
 /// `from` (rows, columns) into `to` (columns, rows), in squares that stay in the cache.
+#[expect(clippy::indexing_slicing, reason = "both have rows · columns numbers")]
 fn transpose(from: &[f32], rows: usize, columns: usize, to: &mut [f32]) {
     const SIDE: usize = 32;
     for row in (0..rows).step_by(SIDE) {
@@ -115,6 +117,7 @@ fn transpose(from: &[f32], rows: usize, columns: usize, to: &mut [f32]) {
 }
 
 /// Writes a piece of a parameter as the next tensor of a file.
+#[expect(clippy::indexing_slicing, reason = "a piece lies within its parameter")]
 pub(crate) fn write(parameter: &Param, piece: &Piece, writer: &mut Writer) -> Result<()> {
     // What is kept in 16 bits is widened in parts; f32 is not rounded, whatever is current.
     let weight = with_storage(Storage::F32, || parameter.weight());
@@ -146,6 +149,7 @@ pub(crate) fn write(parameter: &Param, piece: &Piece, writer: &mut Writer) -> Re
 }
 
 /// A piece of a tensor, as a tensor of theirs.
+#[expect(clippy::indexing_slicing, reason = "a piece lies within its parameter")]
 pub(crate) fn cut(tensor: &Tensor, piece: &Piece) -> Tensor {
     let start = piece.rows.start * piece.width;
     let data = &tensor.data()[start..start + piece.rows.len() * piece.width];
