@@ -8,6 +8,7 @@
 //! **Split.** Of `n` characters the first `⌊(1 − fraction)·n⌋` are for training, the rest for
 //! validation, as nanoGPT does with tiny Shakespeare at 0.1; each side is tokenised by itself.
 //! Or validation has text of its own.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod cache;
 mod ids;
@@ -115,6 +116,8 @@ impl Corpus {
                 let mut mismatch = None;
                 if header.tokenizer != tokenizer.fingerprint() {
                     mismatch = Some("the tokenizer has changed");
+                } else if header.vocabulary != tokenizer.vocabulary_size() as u64 {
+                    mismatch = Some("the vocabulary has changed");
                 } else if header.split != split {
                     mismatch = Some("the split has changed");
                 } else if header.stamp != stamps.stamp {
@@ -128,8 +131,8 @@ impl Corpus {
                 if let (Some(what), Changes::Refused) = (mismatch, changes) {
                     return Err(error::changed(what));
                 }
-                if mismatch.is_none() && !cache::ids_are_sound(&header, &map) {
-                    mismatch = Some("its ids do not match their checksum");
+                if mismatch.is_none() {
+                    mismatch = cache::fault_of_ids(&header, &map);
                 }
                 let Some(reason) = mismatch else {
                     let (train, validation) = cache::split_ids(&header, map);

@@ -1,4 +1,5 @@
 //! Files that are written beside their place and then renamed: `NAME.PID.tmp`.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 use hearken_store::files::{owner_in, sweep_leftovers};
 use std::fs::{self, File};

@@ -12,6 +12,7 @@
 //! **Special tokens** are never made from plain text: `<|endoftext|>` in a document is twelve
 //! characters, not the end of a text, unless the caller asks for
 //! [`Tokenizer::encode_allowing_special`].
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod assemble;
 mod cut;
@@ -258,9 +259,10 @@ impl Tokenizer {
         let mut found = special::guess_roles(&specials);
         found.extend(roles.map(|roles| special::read_roles(roles, &specials)).unwrap_or_default());
         let model_has = |text: &str| {
-            let vocab = &json["model"]["vocab"];
+            let vocab = json.pointer("/model/vocab").unwrap_or(&Value::Null);
+            let is_piece = |piece: &Value| piece.get(0).is_some_and(|piece| piece == text);
             vocab.get(text).is_some()
-                || vocab.as_array().is_some_and(|pieces| pieces.iter().any(|p| p[0] == text))
+                || vocab.as_array().is_some_and(|pieces| pieces.iter().any(is_piece))
         };
         // A BPE model makes what its merges make, and no merge makes a special token, unless it
         // takes whole words first.

@@ -108,7 +108,8 @@ fn replacements_that_blow_up_text_are_refused() {
     let grow = replace(&json!({"String": "a"}), &"a".repeat(16));
     folder.load(&plain(&sequence(std::slice::from_ref(&grow))));
     folder.refused(&plain(&sequence(&[grow.clone(), grow.clone()])), "256 times as long");
-    let nested = sequence(&[grow.clone(), sequence(&[grow.clone()])["normalizer"].clone()]);
+    let nested =
+        sequence(&[grow.clone(), sequence(std::slice::from_ref(&grow))["normalizer"].clone()]);
     folder.refused(&plain(&nested), "256 times as long");
     let regex = replace(&json!({"Regex": "a?"}), &"a".repeat(16));
     folder.refused(&plain(&sequence(&[regex])), "17 times as long");

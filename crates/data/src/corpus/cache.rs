@@ -83,20 +83,19 @@ impl Header {
 
     /// Reads and checks a header against the length of its file; says what is wrong.
     fn from_bytes(bytes: &[u8]) -> std::result::Result<Self, String> {
-        let Some(header) = bytes.get(..HEADER) else {
+        let Some(header) = bytes.first_chunk::<HEADER>() else {
             return Err(format!("it has {} bytes, fewer than its header", bytes.len()));
         };
-        if &header[..8] != MAGIC {
+        if !header.starts_with(MAGIC) {
             return Err("it does not begin as a token file".to_owned());
         }
-        let word = |at: usize| {
-            u64::from_le_bytes(std::array::from_fn(|i| header[at + i])) // 8 bytes within HEADER
-        };
+        let (words, _) = header.as_chunks::<8>();
+        let word = |at: usize| words.get(at / 8).map_or(0, |word| u64::from_le_bytes(*word));
         let version = word(8) as u32;
         if version != VERSION {
             return Err(format!("it has version {version}, and this program writes {VERSION}"));
         }
-        if word(CHECKED) != Digest::of(&header[..CHECKED]) {
+        if word(CHECKED) != Digest::of(header.first_chunk::<CHECKED>().unwrap_or(&[0; CHECKED])) {
             return Err("its header does not match its checksum".to_owned());
         }
         let this = Self {
@@ -149,9 +148,21 @@ pub(super) fn look(path: &Path) -> Result<Found> {
     })
 }
 
-/// Do the ids match their checksum?
-pub(super) fn ids_are_sound(header: &Header, map: &MappedFile) -> bool {
-    Digest::of(&map[HEADER..]) == header.checksum
+/// What is wrong with the ids, if anything: a checksum is no proof against someone who forges, and
+/// an id outside the vocabulary would be a row outside of the embedding.
+pub(super) fn fault_of_ids(header: &Header, map: &MappedFile) -> Option<&'static str> {
+    let ids = map.get(HEADER..).unwrap_or_default();
+    if Digest::of(ids) != header.checksum {
+        return Some("its ids do not match their checksum");
+    }
+    let largest = if header.width == 2 {
+        ids.as_chunks().0.iter().map(|id| u64::from(u16::from_le_bytes(*id))).max()
+    } else {
+        ids.as_chunks().0.iter().map(|id| u64::from(u32::from_le_bytes(*id))).max()
+    };
+    largest
+        .is_some_and(|id| id >= header.vocabulary)
+        .then_some("it has ids that are not in the vocabulary")
 }
 
 /// The training ids and the validation ids.

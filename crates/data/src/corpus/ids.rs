@@ -35,6 +35,10 @@ impl Ids {
     }
 
     /// Copies the ids from `start` on. Panics beyond the end.
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "the assertion has checked the range")
+    )]
     pub fn read(&self, start: usize, out: &mut [u32]) {
         assert!(
             start <= self.len() && out.len() <= self.len() - start,

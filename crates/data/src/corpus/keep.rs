@@ -3,7 +3,6 @@
 //!
 //! A thread reads, and another waits for what it brings: so progress is shown and a stop is heeded
 //! also while nothing comes.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 use crate::error::{self, Result};
 use crate::progress::{Progress, Report, Stage};

@@ -2,7 +2,6 @@
 //!
 //! Only that field is kept. The others are passed over without being built, so that a line of
 //! nested brackets takes no more memory than its bytes, and no stack.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 use super::read::{CHUNK, LONGEST};
 use super::source::Chunk;

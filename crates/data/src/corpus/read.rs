@@ -1,5 +1,4 @@
 //! Reading text in chunks, so that memory stays bounded whatever the length.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 use super::lines::LineReader;
 use super::source::{Chunk, Entry, Source};

@@ -1,5 +1,4 @@
 //! Where text comes from: files, directories, JSON lines, standard input and pipes.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 use super::keep::{self, Keeping, Stop};
 use super::read::Chunks;

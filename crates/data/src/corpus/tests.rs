@@ -337,7 +337,11 @@ fn ids_beyond_16_bits_are_kept_in_32() {
         };
         writer.finish(header).unwrap();
         let Found::Whole(header, map) = cache::look(&path).unwrap() else { panic!() };
-        assert!(cache::ids_are_sound(&header, &map));
+        assert_eq!(cache::fault_of_ids(&header, &map), None);
+        // As if forged: whole, and with an id too many.
+        let forged = Header { vocabulary: header.vocabulary - 1, ..header.clone() };
+        let fault = "it has ids that are not in the vocabulary";
+        assert_eq!(cache::fault_of_ids(&forged, &map), Some(fault));
         let (train, validation) = cache::split_ids(&header, map);
         assert_eq!([train.to_vec(0..2), validation.to_vec(0..1)].concat(), ids);
     }

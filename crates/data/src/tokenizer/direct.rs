@@ -65,6 +65,10 @@ impl Direct {
         Some(Self::Bytes(Box::new(ids)))
     }
 
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "a byte is an index into 256 ids")
+    )]
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match self {
             Self::Bytes(ids) => Ok(text.bytes().map(|byte| ids[usize::from(byte)]).collect()),
@@ -100,6 +104,7 @@ impl Characters {
 
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len());
+        let mut buffer = [0; 4];
         for (offset, character) in text.char_indices() {
             let id = match self.low.get(character as usize) {
                 Some(&id) => id,
@@ -108,8 +113,8 @@ impl Characters {
             if id != NONE {
                 ids.push(id);
             } else if let Some(bytes) = &self.fallback {
-                let encoded = &text.as_bytes()[offset..offset + character.len_utf8()];
-                ids.extend(encoded.iter().map(|&byte| bytes[usize::from(byte)]));
+                let encoded = character.encode_utf8(&mut buffer).bytes();
+                ids.extend(encoded.filter_map(|byte| bytes.get(usize::from(byte))));
             } else {
                 let unknown = || error::unknown_character(character, offset);
                 ids.push(self.unknown.ok_or_else(unknown)?);

@@ -117,11 +117,12 @@ impl Tokenizer {
     /// which, so that `transformers` loads the directory.
     pub fn save_directory(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory).map_err(error::on("create", directory))?;
-        let mut config = json!({"tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": false});
+        let mut config = serde_json::Map::new();
+        config.insert("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
+        config.insert("clean_up_tokenization_spaces".to_owned(), json!(false));
         for (special, &id) in &self.roles {
             if let Some(text) = self.token(id) {
-                config[format!("{}_token", special.name())] = json!(text);
+                config.insert(format!("{}_token", special.name()), json!(text));
             }
         }
         let config = serde_json::to_string_pretty(&config).unwrap_or_default();

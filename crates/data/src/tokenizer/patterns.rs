@@ -2,9 +2,9 @@
 
 use regex::RegexBuilder;
 
-/// What all patterns of a tokenizer may weigh together: some 15 MB once compiled. Published ones
+/// What all patterns of a tokenizer may weigh together: some 10 MB once compiled. Published ones
 /// weigh a few thousand.
-pub(super) const HEAVIEST: u64 = 50_000;
+pub(super) const HEAVIEST: u64 = 500_000;
 /// A class of characters, compiled, is about this many times as large as a letter.
 const CLASS: u64 = 100;
 

@@ -47,7 +47,7 @@ impl Special {
 
     /// The text it has unless told otherwise.
     pub fn default_text(self) -> &'static str {
-        self.known_texts()[0]
+        self.known_texts().first().copied().unwrap_or_default()
     }
 
     /// Texts that published tokenizers use for it, the most common first.

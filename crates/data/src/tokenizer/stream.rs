@@ -44,11 +44,12 @@ impl<'a> StreamDecoder<'a> {
     /// The text of `ids[said..]` as it reads behind `ids[..said]`; on its own where the whole
     /// reads otherwise because it ends within a character.
     fn pending(&self) -> Result<String> {
-        let before = self.tokenizer.decode(&self.ids[..self.said])?;
+        let (said, rest) = self.ids.split_at(self.said);
+        let before = self.tokenizer.decode(said)?;
         let text = self.tokenizer.decode(&self.ids)?;
         match text.strip_prefix(&before) {
             Some(text) => Ok(text.to_owned()),
-            None => self.tokenizer.decode(&self.ids[self.said..]),
+            None => self.tokenizer.decode(rest),
         }
     }
 }

@@ -192,10 +192,11 @@ impl Training {
             if special.text.chars().count() < 2 {
                 return bad("is shorter than two characters");
             }
-            if self.specials[..i].iter().any(|s| s.text == special.text) {
+            let mut before = self.specials.iter().take(i);
+            if before.clone().any(|s| s.text == special.text) {
                 return bad("is given twice");
             }
-            if self.specials[..i].iter().any(|s| s.special == special.special) {
+            if before.any(|s| s.special == special.special) {
                 return bad("has the role of another");
             }
         }
@@ -247,7 +248,7 @@ impl Training {
                 characters that do not fit";
             let room = self.room_for(least, &what, hint)? - bytes;
             // The most frequent ones, the smaller code first where they are equally frequent.
-            kept.sort_by_key(|character| (std::cmp::Reverse(counts[character]), *character));
+            kept.sort_by_key(|character| (std::cmp::Reverse(counts.get(character)), *character));
             kept.truncate(room);
             kept.sort_unstable();
         }

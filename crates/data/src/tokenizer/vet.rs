@@ -42,7 +42,7 @@ fn vet_ids(json: &Value) -> Result<(), String> {
     let vocab = json.get("model").and_then(|model| model.get("vocab")).unwrap_or(&Value::Null);
     let added = json.get("added_tokens").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let (pairs, pieces) = (vocab.as_object(), vocab.as_array());
-    let entries = pairs.map_or(0, |v| v.len()) + pieces.map_or(0, Vec::len) + added.len();
+    let entries = pairs.map_or(0, serde_json::Map::len) + pieces.map_or(0, Vec::len) + added.len();
     let end = 4 * entries as u64 + GAPS;
     let check = |token: &str, id: Option<&Value>| {
         if token.len() > LONGEST_TOKEN {

@@ -44,7 +44,7 @@ impl Words {
             return None;
         };
         let plain = json["normalizer"].is_null()
-            && json["model"]["dropout"].is_null()
+            && json.pointer("/model/dropout").is_none_or(Value::is_null)
             && json["added_tokens"].as_array()?.iter().all(|token| token["special"] == true);
         let pattern = Regex::new(&pattern).ok()?;
         let known = RwLock::new(HashMap::new());
@@ -67,7 +67,7 @@ impl Words {
                 continue;
             }
             let letters: String =
-                word.bytes().map(|byte| self.letters[usize::from(byte)]).collect();
+                word.bytes().filter_map(|byte| self.letters.get(usize::from(byte))).collect();
             let tokens = guarded(|| model.tokenize(&letters))?;
             let of_word: Box<[u32]> = tokens.into_iter().map(|token| token.id).collect();
             ids.extend_from_slice(&of_word);
