@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::terminal::{Terminal, say, seen, visible};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::Found;
-use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate};
+use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate, left_out};
 use hearken::infer::sampler::{Candidate, Sampling};
 use hearken::infer::stream::TextStream;
 use hearken::nn::cache::CacheKind;
@@ -69,6 +69,15 @@ impl<W: Write> Writer<'_, W> {
     /// Continues `prompt`, the `turn`-th.
     pub(super) fn write(&mut self, prompt: &Prompt, turn: u64) -> Result<(), Failure> {
         let ids = prompt.ids(self.job)?;
+        let model = self.job.model.generates()?;
+        let lost = left_out(model, &ids);
+        if lost > 0 {
+            say!(
+                "the prompt has {} tokens and the model reads {}: the first {lost} are left out",
+                ids.len(),
+                model.context()
+            );
+        }
         match self.job.way {
             Way::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
             Way::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
@@ -183,15 +192,14 @@ impl<W: Write> Writer<'_, W> {
             Some(name) => format!("{name:?}"),
             None => id.to_string(),
         };
-        let chosen = chosen(step);
         let others: Vec<String> = step
-            .candidates
+            .likeliest
             .iter()
             .filter(|candidate| candidate.id != step.id)
             .take(SHOWN - 1)
             .map(|c| format!("{} {:.3}", shown(c.id), c.probability))
             .collect();
-        let own = format!("{:<14} {:.3}", shown(step.id), chosen);
+        let own = format!("{:<14} {:.3}", shown(step.id), step.probability);
         writeln!(self.out, "{}   {}", self.terminal.bold(&own), others.join("  "))
     }
 
@@ -264,17 +272,12 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// The chance that the token had.
-fn chosen(step: &Step) -> f32 {
-    step.candidates.iter().find(|c| c.id == step.id).map_or(0.0, |c| c.probability)
-}
-
 fn step_json(tokenizer: Option<&Tokenizer>, step: &Step) -> Value {
     let candidate = |c: &Candidate| json!({ "id": c.id, "text": name(tokenizer, c.id), "probability": c.probability });
     json!({
         "id": step.id,
         "text": name(tokenizer, step.id),
-        "probability": chosen(step),
-        "candidates": step.candidates.iter().take(SHOWN).map(candidate).collect::<Vec<_>>(),
+        "probability": step.probability,
+        "candidates": step.likeliest.iter().take(SHOWN).map(candidate).collect::<Vec<_>>(),
     })
 }
