@@ -228,3 +228,20 @@ fn a_reader_who_leaves_early_is_no_error() {
     let ran = ran(child.wait_with_output().unwrap()); // stdout is closed by now
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn what_is_left_out_of_a_long_prompt_is_said() {
+    let directory = model_directory();
+    let prompt = "abc ".repeat(100);
+    let long = ["--prompt", &prompt, "-n", "3", "--temperature", "0"];
+    let ran = run(&mut with_model(&["generate"], directory.path(), &long)).succeeded();
+    assert!(
+        ran.stderr.contains("the prompt has 400 tokens and the model reads "),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("are left out"), "{}", ran.stderr);
+    let short = ["--prompt", "abc", "-n", "3"];
+    let ran = run(&mut with_model(&["generate"], directory.path(), &short)).succeeded();
+    assert_eq!(ran.stderr, "");
+}
