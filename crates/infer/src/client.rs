@@ -8,6 +8,7 @@ use hearken_base::{Error, Result};
 use hearken_nn::cache::CacheKind;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Weak};
 
@@ -83,7 +84,7 @@ impl Client {
     pub fn write(&self, request: &Request, count: usize) -> Result<Texts<'_>> {
         self.limits.check(&request.prompt)?;
         let (sender, events) = sync_channel(AHEAD * count.max(1));
-        let alive = Arc::new(());
+        let unwanted: Arc<[AtomicBool]> = (0..count).map(|_| AtomicBool::new(false)).collect();
         let job = Writing {
             texts: (0..count).map(|number| Text { number, written: 0 }).collect(),
             sampling: request.sampling,
@@ -91,7 +92,7 @@ impl Client {
             ends: request.ends.clone(),
             unread: VecDeque::new(),
             events: sender,
-            reader: Arc::downgrade(&alive),
+            unwanted: Arc::downgrade(&unwanted),
         };
         if count > 0 {
             self.submit(Submission {
@@ -102,7 +103,7 @@ impl Client {
                 most_tokens: request.most_tokens,
             })?;
         }
-        Ok(Texts { events, open: count, _alive: alive, _client: PhantomData })
+        Ok(Texts { events, open: count, unwanted, client: PhantomData })
     }
 
     /// The likeliest texts by beam search; no longer than the model's context.
@@ -137,9 +138,17 @@ pub struct Texts<'a> {
     events: Receiver<Result<Event>>,
     /// Texts that are not finished.
     open: usize,
-    _alive: Arc<()>,
+    /// Which texts are to end.
+    unwanted: Arc<[AtomicBool]>,
     /// The engine runs at least as long as there is a client.
-    _client: PhantomData<&'a Client>,
+    client: PhantomData<&'a Client>,
+}
+
+impl Texts<'_> {
+    /// Ends one of them: a few more tokens may come, and then its end.
+    pub fn stop(&self, text: usize) {
+        self.unwanted[text].store(true, Relaxed);
+    }
 }
 
 impl Iterator for Texts<'_> {
@@ -169,8 +178,8 @@ struct Writing {
     /// What the client has no room for yet.
     unread: VecDeque<Result<Event>>,
     events: SyncSender<Result<Event>>,
-    /// Does the client still read?
-    reader: Weak<()>,
+    /// Which texts the client does not want any more; gone with the client.
+    unwanted: Weak<[AtomicBool]>,
 }
 
 struct Text {
@@ -181,6 +190,7 @@ struct Text {
 impl Job for Writing {
     fn advance(&mut self, outcomes: &[Outcome<'_>]) -> Vec<Branch> {
         let Self { texts, sampling, most_tokens, ends, unread, .. } = self;
+        let unwanted = self.unwanted.upgrade();
         let mut branches = Vec::new();
         let mut sequence = 0..outcomes.len();
         texts.retain_mut(|text| {
@@ -191,6 +201,10 @@ impl Job for Writing {
                 unread.push_back(Ok(Event::End { text: number, finish: Finish::Length }));
                 return false;
             };
+            if unwanted.as_ref().is_none_or(|unwanted| unwanted[number].load(Relaxed)) {
+                unread.push_back(Ok(Event::End { text: number, finish: Finish::Stopped }));
+                return false;
+            }
             let seed = sampling.seed.wrapping_add(number as u64);
             let sampling = Sampling { seed, ..*sampling };
             let Chosen { id, probability, likeliest } =
@@ -219,7 +233,7 @@ impl Job for Writing {
     }
 
     fn reader(&mut self) -> Reader {
-        if self.reader.strong_count() == 0 {
+        if self.unwanted.strong_count() == 0 {
             return Reader::Gone;
         }
         while let Some(event) = self.unread.pop_front() {

@@ -89,26 +89,39 @@ pub fn generate(
 }
 
 /// Writes `count` texts at a time, which read the prompt once and draw with the seeds from that of
-/// the request on; calls `on_step` with the number of the text and every new token. Gives the new
-/// tokens of each.
+/// the request on; calls `on_step` with the number of the text and every new token, the final one
+/// included. Gives the new tokens of each.
 pub fn generate_several(
     model: &dyn Generates,
     request: &Request,
     count: usize,
-    mut on_step: impl FnMut(usize, &Step),
+    mut on_step: impl FnMut(usize, &Step) -> Flow,
 ) -> Result<Vec<(Vec<u32>, Finish)>> {
     with_engine(model, count.max(1), |client| {
-        let mut texts = vec![(Vec::new(), Finish::Length); count];
-        for event in client.write(request, count)? {
+        let mut found: Vec<(Vec<u32>, Option<Finish>)> = vec![(Vec::new(), None); count];
+        let mut texts = client.write(request, count)?;
+        while let Some(event) = texts.next() {
             match event? {
                 Event::Token { text, step } => {
-                    on_step(text, &step);
-                    texts[text].0.push(step.id);
+                    let (new, finish) = &mut found[text];
+                    if finish.is_some() {
+                        continue; // stopped, but on its way
+                    }
+                    new.push(step.id);
+                    if on_step(text, &step) == Flow::Stop {
+                        let end = request.ends.contains(&step.id);
+                        *finish = Some(if end { Finish::End } else { Finish::Stopped });
+                        texts.stop(text);
+                    }
                 }
-                Event::End { text, finish } => texts[text].1 = finish,
+                Event::End { text, finish } => {
+                    found[text].1.get_or_insert(finish);
+                }
             }
         }
-        Ok(texts)
+        let finished =
+            |(new, finish): (_, Option<Finish>)| (new, finish.unwrap_or(Finish::Stopped));
+        Ok(found.into_iter().map(finished).collect())
     })
 }
 

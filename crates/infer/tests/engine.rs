@@ -73,7 +73,10 @@ fn several_samples_are_those_of_their_seeds() {
     request.sampling = Sampling { seed: 40, ..Sampling::default() };
     request.ends = vec![7];
     let mut heard = vec![Vec::new(); 5];
-    let all = generate_several(&model, &request, 5, |text, step| heard[text].push(step.id));
+    let all = generate_several(&model, &request, 5, |text, step| {
+        heard[text].push(step.id);
+        Flow::Continue
+    });
     let all = all.unwrap();
     for (i, (text, heard)) in all.iter().zip(heard).enumerate() {
         let mut alone = request.clone();
@@ -83,6 +86,18 @@ fn several_samples_are_those_of_their_seeds() {
     }
     assert!(all.iter().any(|(_, finish)| *finish == Finish::End), "{all:?}");
     assert_ne!(all[0].0, all[1].0);
+    let some =
+        generate_several(
+            &model,
+            &request,
+            5,
+            |text, _| {
+                if text == 1 { Flow::Stop } else { Flow::Continue }
+            },
+        );
+    for (i, (text, all)) in some.unwrap().into_iter().zip(all).enumerate() {
+        assert_eq!(text, if i == 1 { (vec![all.0[0]], Finish::Stopped) } else { all });
+    }
 }
 
 #[test]

@@ -245,3 +245,25 @@ fn what_is_left_out_of_a_long_prompt_is_said() {
     let ran = run(&mut with_model(&["generate"], directory.path(), &short)).succeeded();
     assert_eq!(ran.stderr, "");
 }
+
+#[test]
+fn samples_are_the_texts_of_their_seeds() {
+    let directory = model_directory();
+    let base = ["--prompt", "once", "-n", "30", "--stop", "e"];
+    let several =
+        generate(directory.path(), &[&base[..], &["--samples", "3", "--seed", "5"]].concat());
+    let samples = several["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 3);
+    for (sample, seed) in samples.iter().zip(["5", "6", "7"]) {
+        let alone = generate(directory.path(), &[&base[..], &["--seed", seed]].concat());
+        for key in ["seed", "ids", "text", "finish"] {
+            assert_eq!(sample[key], alone[key], "{key} of seed {seed}");
+        }
+    }
+    assert_eq!(several["text"], samples[0]["text"]);
+    let shown =
+        text(directory.path(), &["--prompt", "a", "-n", "4", "--samples", "2", "--seed", "8"]);
+    assert!(shown.starts_with("── seed 8 ──\n") && shown.contains("\n── seed 9 ──\n"), "{shown}");
+    let both = ["--prompt", "a", "--samples", "2", "--beams", "2"];
+    run(&mut with_model(&["generate"], directory.path(), &both)).refused("--beams");
+}

@@ -47,13 +47,13 @@ impl Form {
         }
     }
 
-    fn is_json(self) -> bool {
+    pub(super) fn is_json(self) -> bool {
         matches!(self, Self::Json { .. })
     }
 }
 
 /// The text of tokens; what the tokenizer does not know is left out.
-fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+pub(super) fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     let known = |id: &u32| (*id as usize) < tokenizer.vocabulary_size();
     let ids: Vec<u32> = ids.iter().copied().filter(known).collect();
     tokenizer.decode_without_special(&ids).unwrap_or_default()
@@ -79,6 +79,7 @@ impl<W: Write> Writer<'_, W> {
             );
         }
         match self.job.way {
+            Way::Sample(sampling) if self.job.samples > 1 => self.samples(ids, sampling, turn),
             Way::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
             Way::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
         }
@@ -154,18 +155,13 @@ impl<W: Write> Writer<'_, W> {
         let seconds = elapsed.as_secs_f64();
         let speed = new.len().saturating_sub(1) as f64 / (seconds - reading).max(1e-9);
         if self.form.is_json() {
-            let finish = match finish {
-                Finish::Length => "length",
-                Finish::End => "end",
-                Finish::Stopped => "stop",
-            };
             let mut object = json!({
                 "model": job.model.directory,
                 "seed": request.sampling.seed,
                 "prompt_ids": request.prompt,
                 "ids": new,
                 "text": tokenizer.map(|_| text),
-                "finish": finish,
+                "finish": finish_name(finish),
                 "seconds": seconds,
                 "tokens_per_second": speed,
             });
@@ -269,6 +265,15 @@ impl<W: Write> Writer<'_, W> {
             );
         }
         Ok(())
+    }
+}
+
+/// How the JSON names it.
+pub(super) fn finish_name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Length => "length",
+        Finish::End => "end",
+        Finish::Stopped => "stop",
     }
 }
 
