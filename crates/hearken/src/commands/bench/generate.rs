@@ -136,12 +136,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         progress.show(&format!("{sequences} sequences together"));
         report.together.push(together(model, sequences as usize, tokens)?);
     }
-    for &position in &arguments.at {
-        for (cache, kind) in KINDS {
-            progress.show(&format!("token {position} with a cache in {cache}"));
-            report.at.push(token_at(model, (cache, kind), position as usize, tokens));
-        }
-    }
+    let places: Vec<usize> = arguments.at.iter().map(|at| *at as usize).collect();
+    progress.show("tokens early and late");
+    report.at = tokens_at(model, &places, tokens);
     progress.show("choosing tokens");
     report.sampling = sampling(model.vocabulary());
     progress.clear();
@@ -197,30 +194,38 @@ fn together(model: &dyn Generates, count: usize, tokens: usize) -> Result<Togeth
     })
 }
 
-/// The tokens from `position` on, one by one.
-fn token_at(
-    model: &dyn Generates,
-    (cache, kind): (&'static str, CacheKind),
-    position: usize,
-    tokens: usize,
-) -> At {
-    let ids = random_ids(model, position + tokens, 1);
-    let mut slot = model.slot(kind);
-    model.step(&mut [Feed { ids: &ids[..position], slot: &mut slot }]);
-    let step = |id: &u32| {
-        timed(|| {
-            model.step(&mut [Feed { ids: &[*id], slot: &mut slot }]);
-        })
-    };
-    let times = Times::of(ids[position..].iter().map(step).collect());
-    At {
-        cache,
-        position,
-        ms: 1e3 * times.median,
-        ms_min: 1e3 * times.min,
-        spread: times.spread,
-        cache_bytes: slot.bytes(),
+/// The tokens from each place on, one by one, of all places and caches in turns: whatever else the
+/// machine does then slows down all of them alike.
+fn tokens_at(model: &dyn Generates, places: &[usize], tokens: usize) -> Vec<At> {
+    let mut running = Vec::new();
+    for &position in places {
+        for (cache, kind) in KINDS {
+            let ids = random_ids(model, position + tokens, 1);
+            let mut slot = model.slot(kind);
+            model.step(&mut [Feed { ids: &ids[..position], slot: &mut slot }]);
+            running.push((cache, position, ids, slot, Vec::new()));
+        }
     }
+    for token in 0..tokens {
+        for (_, position, ids, slot, seconds) in &mut running {
+            let ids = &ids[*position + token..=*position + token];
+            seconds.push(timed(|| {
+                model.step(&mut [Feed { ids, slot }]);
+            }));
+        }
+    }
+    let at = running.into_iter().map(|(cache, position, _, slot, seconds)| {
+        let times = Times::of(seconds);
+        At {
+            cache,
+            position,
+            ms: 1e3 * times.median,
+            ms_min: 1e3 * times.min,
+            spread: times.spread,
+            cache_bytes: slot.bytes(),
+        }
+    });
+    at.collect()
 }
 
 fn sampling(vocabulary: usize) -> Vec<Choice> {
