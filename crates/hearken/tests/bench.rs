@@ -216,3 +216,28 @@ fn bad_steps_and_sizes_are_refused_with_a_hint() {
     bench(&["scaling", "--only", "threads", "--at", "9999"]).refused("at most 256");
     bench(&["scaling", "--only", "width", "--at", "1000000"]).refused(" are free");
 }
+
+#[test]
+fn generate_times_sequences_together_and_tokens_at_places() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("small.toml");
+    let model = "[model]\nvocabulary = 50\ncontext = 128\nlayers = 1\nwidth = 16\nheads = 2\n";
+    std::fs::write(&config, model).unwrap();
+    let bench = |rest: &[&str]| {
+        let mut command = hearken(&["bench", "generate", "--config", config.to_str().unwrap()]);
+        run(command.args(["--sequences", "1,3", "--at", "5,90", "--tokens", "9"]).args(rest))
+    };
+    let report: Value = serde_json::from_str(&bench(&["--json"]).succeeded().stdout).unwrap();
+    let together = report["together"].as_array().unwrap();
+    assert_eq!(together.iter().map(|t| &t["sequences"]).collect::<Vec<_>>(), [1, 3]);
+    assert!(together.iter().all(|t| t["tokens_per_second"].as_f64().unwrap() > 0.0));
+    let at = report["at"].as_array().unwrap();
+    assert_eq!(at.len(), 6);
+    // Two pages of 64 tokens, 2 heads of 8 keys and 8 values, 2 bytes each.
+    assert_eq!((&at[4]["cache"], &at[4]["cache_bytes"]), (&json!("f16"), &json!(2 * 64 * 32 * 2)));
+    assert_eq!(report["sampling"].as_array().unwrap().len(), 5);
+    let table = bench(&[]).succeeded().stdout;
+    assert!(table.contains("\nsequences ") && table.contains("\nint8 "), "{table}");
+    bench(&["--at", "120"]).refused("the model's context is 128");
+    run(&mut hearken(&["bench", "generate", "--config", "gpt5"])).refused("gpt5");
+}

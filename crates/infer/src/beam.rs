@@ -5,12 +5,21 @@
 //! search stops when no running text can overtake the worst of the kept finished ones, or at the
 //! token limit.
 
-/// What beam search needs of a model: `beams` sequences in one batch.
+/// How a sequence goes on: as a copy of sequence `parent` of the step before, with one more token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The number of the sequence.
+    pub parent: usize,
+    /// The token.
+    pub token: u32,
+}
+
+/// What beam search needs of a model.
 pub trait Beams {
-    /// Runs the prompt in every beam; gives the logits of the next token (V).
-    fn start(&mut self, beams: usize) -> Vec<f32>;
-    /// Makes beam i continue `parents[i]` with `tokens[i]`; gives the logits of each (beams, V).
-    fn step(&mut self, parents: &[usize], tokens: &[u32]) -> Vec<f32>;
+    /// Runs the prompt; gives the logits of the next token (V).
+    fn start(&mut self) -> Vec<f32>;
+    /// Makes sequence i what `branches[i]` says; gives the logits of each (branches, V).
+    fn step(&mut self, branches: &[Branch]) -> Vec<f32>;
 }
 
 /// How to search.
@@ -51,73 +60,104 @@ impl BeamSearch {
 
     /// The best texts, best first; at most `beams`.
     pub fn run(&self, model: &mut impl Beams) -> Vec<Found> {
-        assert!(self.beams > 0, "beam search needs at least one beam");
-        let mut finished: Vec<Found> = Vec::new();
-        // (parent beam, Σ ln p, tokens); after the prompt there is one text in all beams.
-        let mut running = vec![(0.0, Vec::new())];
-        let mut logits = model.start(self.beams);
-        for length in 1..=self.most_tokens {
-            let vocabulary = logits.len() / running.len().max(1);
-            let mut next: Vec<(f64, usize, u32)> = Vec::new();
-            for (beam, (sum, _)) in running.iter().enumerate() {
-                let row = log_softmax(&logits[beam * vocabulary..(beam + 1) * vocabulary]);
-                next.extend((0..).zip(row).map(|(token, ln_p)| (sum + ln_p, beam, token)));
+        let mut searching = Searching::new(self.clone());
+        if self.most_tokens == 0 {
+            return Vec::new();
+        }
+        let mut logits = model.start();
+        loop {
+            let rows: Vec<&[f32]> = logits.chunks_exact(logits.len() / searching.texts()).collect();
+            let branches = searching.advance(&rows);
+            if branches.is_empty() {
+                return searching.found();
             }
-            // Of equal ones the earlier beam and the smaller token, so that results are stable.
-            let better = |a: &(f64, usize, u32), b: &(f64, usize, u32)| {
-                b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
-            };
-            // Even if all the best end here, enough remain to run on.
-            let wanted = (self.beams * (1 + self.ends.len())).min(next.len());
-            if wanted < next.len() {
-                next.select_nth_unstable_by(wanted, better);
-                next.truncate(wanted);
+            logits = model.step(&branches);
+        }
+    }
+}
+
+/// A search under way: it is given the logits of every running text, and says which to continue.
+pub(crate) struct Searching {
+    search: BeamSearch,
+    finished: Vec<Found>,
+    /// Σ ln p and the tokens; after the prompt there is one empty text.
+    running: Vec<(f64, Vec<u32>)>,
+}
+
+impl Searching {
+    pub(crate) fn new(search: BeamSearch) -> Self {
+        assert!(search.beams > 0, "beam search needs at least one beam");
+        Self { search, finished: Vec::new(), running: vec![(0.0, Vec::new())] }
+    }
+
+    /// How many texts are running.
+    pub(crate) fn texts(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Takes the logits after each running text; gives the texts that run on, none at the end.
+    pub(crate) fn advance(&mut self, logits: &[&[f32]]) -> Vec<Branch> {
+        let Self { search, finished, running } = self;
+        let length = running.first().map_or(0, |(_, tokens)| tokens.len()) + 1;
+        let mut next: Vec<(f64, usize, u32)> = Vec::new();
+        for (beam, ((sum, _), logits)) in running.iter().zip(logits).enumerate() {
+            let row = log_softmax(logits);
+            next.extend((0..).zip(row).map(|(token, ln_p)| (sum + ln_p, beam, token)));
+        }
+        // Of equal ones the earlier beam and the smaller token, so that results are stable.
+        let better = |a: &(f64, usize, u32), b: &(f64, usize, u32)| {
+            b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
+        };
+        // Even if all the best end here, enough remain to run on.
+        let wanted = (search.beams * (1 + search.ends.len())).min(next.len());
+        if wanted < next.len() {
+            next.select_nth_unstable_by(wanted, better);
+            next.truncate(wanted);
+        }
+        next.sort_unstable_by(better);
+        let (mut grown, mut branches) = (Vec::new(), Vec::new());
+        for (log_probability, parent, token) in next {
+            if log_probability == f64::NEG_INFINITY || log_probability.is_nan() {
+                continue;
             }
-            next.sort_unstable_by(better);
-            let mut grown = Vec::new();
-            for (log_probability, beam, token) in next {
-                if log_probability == f64::NEG_INFINITY || log_probability.is_nan() {
-                    continue;
-                }
-                let tokens: Vec<u32> = [running[beam].1.as_slice(), &[token]].concat();
-                if self.ends.contains(&token) {
-                    let score = self.score(log_probability, length);
-                    finished.push(Found { tokens, log_probability, score });
-                } else if grown.len() < self.beams {
-                    grown.push((beam, log_probability, tokens));
-                }
+            let tokens: Vec<u32> = [running[parent].1.as_slice(), &[token]].concat();
+            if search.ends.contains(&token) {
+                let score = search.score(log_probability, length);
+                finished.push(Found { tokens, log_probability, score });
+            } else if grown.len() < search.beams {
+                grown.push((log_probability, tokens));
+                branches.push(Branch { parent, token });
             }
-            finished.sort_by(|a, b| b.score.total_cmp(&a.score));
-            finished.truncate(self.beams);
-            let Some((_, best, _)) = grown.first() else { break };
-            // A sum only falls as a text grows; its score is best at whichever length the penalty
-            // favours: now, or at the very end.
-            let reachable = self.score(*best, length).max(self.score(*best, self.most_tokens));
-            let settled = finished.len() == self.beams
-                && finished.last().is_some_and(|worst| worst.score >= reachable);
-            if settled || length == self.most_tokens {
-                if !settled {
-                    finished.extend(grown.into_iter().map(|(_, log_probability, tokens)| Found {
-                        score: self.score(log_probability, tokens.len()),
-                        tokens,
-                        log_probability,
-                    }));
-                }
-                break;
-            }
-            // Fewer texts than beams: the last one stands in for the missing, and is dropped.
-            let fill = |i: usize| grown.get(i).or(grown.last());
-            let parents: Vec<usize> =
-                (0..self.beams).filter_map(|i| fill(i).map(|g| g.0)).collect();
-            let tokens: Vec<u32> =
-                (0..self.beams).filter_map(|i| fill(i).and_then(|g| g.2.last().copied())).collect();
-            logits = model.step(&parents, &tokens);
-            logits.truncate(logits.len() / self.beams * grown.len());
-            running = grown.into_iter().map(|(_, sum, tokens)| (sum, tokens)).collect();
         }
         finished.sort_by(|a, b| b.score.total_cmp(&a.score));
-        finished.truncate(self.beams);
-        finished
+        finished.truncate(search.beams);
+        let Some((best, _)) = grown.first() else { return Vec::new() };
+        // A sum only falls as a text grows; its score is best at whichever length the penalty
+        // favours: now, or at the very end.
+        let reachable = search.score(*best, length).max(search.score(*best, search.most_tokens));
+        let settled = finished.len() == search.beams
+            && finished.last().is_some_and(|worst| worst.score >= reachable);
+        if settled {
+            return Vec::new();
+        }
+        if length >= search.most_tokens {
+            finished.extend(grown.into_iter().map(|(log_probability, tokens)| Found {
+                score: search.score(log_probability, tokens.len()),
+                tokens,
+                log_probability,
+            }));
+            return Vec::new();
+        }
+        *running = grown;
+        branches
+    }
+
+    /// The best texts, best first.
+    pub(crate) fn found(&mut self) -> Vec<Found> {
+        let mut found = std::mem::take(&mut self.finished);
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found.truncate(self.search.beams);
+        found
     }
 }
 
@@ -128,17 +168,14 @@ mod tests {
     /// A model whose next token depends on the last one: `table[last][next]` are logits.
     struct Chain {
         table: Vec<Vec<f32>>,
-        last: Vec<u32>,
     }
 
     impl Beams for Chain {
-        fn start(&mut self, beams: usize) -> Vec<f32> {
-            self.last = vec![0; beams];
+        fn start(&mut self) -> Vec<f32> {
             self.table[0].clone()
         }
-        fn step(&mut self, _: &[usize], tokens: &[u32]) -> Vec<f32> {
-            self.last = tokens.to_vec();
-            tokens.iter().flat_map(|t| self.table[*t as usize].clone()).collect()
+        fn step(&mut self, branches: &[Branch]) -> Vec<f32> {
+            branches.iter().flat_map(|branch| self.table[branch.token as usize].clone()).collect()
         }
     }
 
@@ -154,7 +191,7 @@ mod tests {
             ln(&[0.05, 0.0, 0.0, 0.95]),
             ln(&[0.25, 0.25, 0.25, 0.25]),
         ];
-        Chain { table, last: Vec::new() }
+        Chain { table }
     }
 
     #[test]
@@ -189,7 +226,7 @@ mod tests {
             }
         }
         let search = BeamSearch { beams: 9, length_penalty: 0.0, most_tokens: 3, ends: vec![] };
-        let found = search.run(&mut Chain { table, last: Vec::new() });
+        let found = search.run(&mut Chain { table });
         assert_eq!(found[0].tokens, best.1);
         assert!((found[0].log_probability - best.0).abs() < 1e-9);
     }
@@ -200,7 +237,7 @@ mod tests {
         let table = vec![ln(&[0.0, 0.6, 0.4]), ln(&[0.0, 0.6, 0.4]), ln(&[1.0, 0.0, 0.0])];
         let run = |length_penalty| {
             let search = BeamSearch { beams: 2, length_penalty, most_tokens: 4, ends: vec![2] };
-            search.run(&mut Chain { table: table.clone(), last: Vec::new() })[0].tokens.clone()
+            search.run(&mut Chain { table: table.clone() })[0].tokens.clone()
         };
         assert_eq!(run(0.0), [2]);
         assert!(run(2.0).len() > 2);

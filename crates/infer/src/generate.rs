@@ -1,13 +1,16 @@
-//! Text from a model, token by token.
+//! Text from a model, token by token: the simple clients of an [engine](crate::engine), which runs
+//! as long as they do.
 //!
 //! With a cache, the prompt goes through the model once and every new token alone; without one,
 //! everything goes through every time, which is the slow and obvious way that tests compare with.
 //! When the model's context is full, the older half is forgotten and the rest is read again.
 
-use crate::beam::{BeamSearch, Beams, Found};
+use crate::beam::{BeamSearch, Found};
+use crate::client::Event;
+use crate::engine::with_engine;
 use crate::sampler::{Candidate, Sampling};
-use hearken_base::{Error, Result};
-use hearken_nn::cache::{Cache, CacheKind};
+use hearken_base::Result;
+use hearken_nn::cache::CacheKind;
 use hearken_nn::models::Generates;
 
 /// What to write.
@@ -30,8 +33,10 @@ pub struct Request {
 pub struct Step {
     /// The token.
     pub id: u32,
-    /// What it was chosen from, the most likely first.
-    pub candidates: Vec<Candidate>,
+    /// Its chance, among all that it was chosen from.
+    pub probability: f32,
+    /// The few most likely of these, the most likely first.
+    pub likeliest: Vec<Candidate>,
 }
 
 /// Why writing stopped.
@@ -54,20 +59,9 @@ pub enum Flow {
     Stop,
 }
 
-/// Can this prompt be continued?
-fn check(model: &dyn Generates, prompt: &[u32]) -> Result<()> {
-    let vocabulary = model.vocabulary();
-    match prompt.iter().find(|id| **id as usize >= vocabulary) {
-        Some(id) => Err(Error::new(
-            format!("the prompt has token {id}, but the model knows only {vocabulary}"),
-            "does the tokenizer belong to this model?",
-        )),
-        None if prompt.is_empty() => Err(Error::new(
-            "the prompt is empty",
-            "give at least one token, such as the one that begins a text",
-        )),
-        None => Ok(()),
-    }
+/// How many tokens at the beginning of a prompt a model leaves out, because its context is shorter.
+pub fn left_out(model: &dyn Generates, prompt: &[u32]) -> usize {
+    prompt.len().saturating_sub(model.context())
 }
 
 /// Writes; calls `on_step` with every new token, the final one included. Gives the new tokens.
@@ -76,66 +70,59 @@ pub fn generate(
     request: &Request,
     mut on_step: impl FnMut(&Step) -> Flow,
 ) -> Result<(Vec<u32>, Finish)> {
-    check(model, &request.prompt)?;
-    let context = model.context();
-    let mut all = request.prompt.clone();
-    let mut new = Vec::new();
-    let mut cache = request.cache.map(|kind| model.cache(1, context, kind));
-    // Where what the model sees begins; with a cache, `fed` tokens from there on are in it.
-    let mut start = all.len().saturating_sub(context);
-    let mut fed = 0;
-    while new.len() < request.most_tokens {
-        if all.len() - start > context {
-            start = all.len() - (context / 2).max(1);
-            fed = 0;
-            if let Some(cache) = &mut cache {
-                cache.truncate(0);
+    with_engine(model, 1, |client| {
+        let mut new = Vec::new();
+        for event in client.write(request, 1)? {
+            match event? {
+                Event::Token { step, .. } => {
+                    new.push(step.id);
+                    let stop = on_step(&step) == Flow::Stop;
+                    if stop && !request.ends.contains(&step.id) {
+                        return Ok((new, Finish::Stopped));
+                    }
+                }
+                Event::End { finish, .. } => return Ok((new, finish)),
             }
         }
-        let seen = &all[start..];
-        let logits = match &mut cache {
-            Some(cache) => model.step(&seen[fed..], 1, cache),
-            None => model.next_logits(seen, 1),
-        };
-        fed = seen.len();
-        let candidates = request.sampling.candidates(logits.data(), &all);
-        let id = request.sampling.draw(&candidates, all.len() as u64);
-        all.push(id);
-        new.push(id);
-        let flow = on_step(&Step { id, candidates });
-        if request.ends.contains(&id) {
-            return Ok((new, Finish::End));
-        }
-        if flow == Flow::Stop {
-            return Ok((new, Finish::Stopped));
-        }
-    }
-    Ok((new, Finish::Length))
+        Ok((new, Finish::Stopped)) // not reached: the last event of a text is its end
+    })
 }
 
-/// Beams of a model, next to each other in one cache.
-struct CachedBeams<'a> {
-    model: &'a dyn Generates,
-    prompt: &'a [u32],
-    kind: CacheKind,
-    cache: Option<Cache>,
-}
-
-impl Beams for CachedBeams<'_> {
-    fn start(&mut self, beams: usize) -> Vec<f32> {
-        let capacity = self.model.context();
-        let mut cache = self.model.cache(beams, capacity, self.kind);
-        let prompts = self.prompt.repeat(beams);
-        let logits = self.model.step(&prompts, beams, &mut cache); // (beams, V)
-        self.cache = Some(cache);
-        logits.data()[..logits.shape().width()].to_vec()
-    }
-
-    fn step(&mut self, parents: &[usize], tokens: &[u32]) -> Vec<f32> {
-        let Some(cache) = &mut self.cache else { return Vec::new() };
-        cache.reorder(parents);
-        self.model.step(tokens, tokens.len(), cache).data().to_vec()
-    }
+/// Writes `count` texts at a time, which read the prompt once and draw with the seeds from that of
+/// the request on; calls `on_step` with the number of the text and every new token, the final one
+/// included. Gives the new tokens of each.
+pub fn generate_several(
+    model: &dyn Generates,
+    request: &Request,
+    count: usize,
+    mut on_step: impl FnMut(usize, &Step) -> Flow,
+) -> Result<Vec<(Vec<u32>, Finish)>> {
+    with_engine(model, count.max(1), |client| {
+        let mut found: Vec<(Vec<u32>, Option<Finish>)> = vec![(Vec::new(), None); count];
+        let mut texts = client.write(request, count)?;
+        while let Some(event) = texts.next() {
+            match event? {
+                Event::Token { text, step } => {
+                    let (new, finish) = &mut found[text];
+                    if finish.is_some() {
+                        continue; // stopped, but on its way
+                    }
+                    new.push(step.id);
+                    if on_step(text, &step) == Flow::Stop {
+                        let end = request.ends.contains(&step.id);
+                        *finish = Some(if end { Finish::End } else { Finish::Stopped });
+                        texts.stop(text);
+                    }
+                }
+                Event::End { text, finish } => {
+                    found[text].1.get_or_insert(finish);
+                }
+            }
+        }
+        let finished =
+            |(new, finish): (_, Option<Finish>)| (new, finish.unwrap_or(Finish::Stopped));
+        Ok(found.into_iter().map(finished).collect())
+    })
 }
 
 /// The likeliest texts by beam search; no longer than the model's context.
@@ -145,10 +132,5 @@ pub fn beam_search(
     search: &BeamSearch,
     kind: CacheKind,
 ) -> Result<Vec<Found>> {
-    check(model, prompt)?;
-    let context = model.context();
-    let prompt = &prompt[prompt.len().saturating_sub(context)..];
-    let room = context + 1 - prompt.len(); // the last token is chosen but not read
-    let search = BeamSearch { most_tokens: search.most_tokens.min(room), ..search.clone() };
-    Ok(search.run(&mut CachedBeams { model, prompt, kind, cache: None }))
+    with_engine(model, search.beams, |client| client.search(prompt, search, kind))
 }

@@ -53,6 +53,115 @@ pub struct Candidate {
     pub probability: f32,
 }
 
+/// How many of the most likely a [`Chosen`] lists.
+const LIKELIEST: usize = 8;
+
+/// A token that was drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// The token.
+    pub id: u32,
+    /// Its chance, among all that remained.
+    pub probability: f32,
+    /// The few most likely of what it was chosen from, the most likely first.
+    pub likeliest: Vec<Candidate>,
+}
+
+/// Tokens with their scores, of which as many are in order as were asked for: the most likely
+/// first, of equal ones the smaller id.
+struct Ranking {
+    scores: Vec<(u32, f32)>,
+    /// So many, at the front, are in order, and all others come after them.
+    ranked: usize,
+    /// The filters left so many of the most likely.
+    kept: usize,
+    /// The largest score.
+    top: f32,
+    temperature: f64,
+    /// The sum of the weights of what is kept.
+    total: f64,
+}
+
+impl Ranking {
+    /// The probability relative to that of the most likely token.
+    fn weight(&self, score: f32) -> f64 {
+        // An infinite logit is certain; ∞ − ∞ would be NaN.
+        if score == self.top { 1.0 } else { (f64::from(score - self.top) / self.temperature).exp() }
+    }
+
+    /// Puts the `count` most likely in order, at the front.
+    fn rank(&mut self, count: usize) {
+        let count = count.min(self.scores.len());
+        if count <= self.ranked {
+            return;
+        }
+        let by_score = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let rest = &mut self.scores[self.ranked..];
+        let more = count - self.ranked;
+        if more < rest.len() {
+            rest.select_nth_unstable_by(more - 1, by_score);
+        }
+        rest[..more].sort_unstable_by(by_score);
+        self.ranked = count;
+    }
+
+    /// The `i`-th most likely. They are put in order a few at first, then more and more.
+    fn ranked(&mut self, i: usize) -> (u32, f32) {
+        if i >= self.ranked {
+            self.rank((4 * self.ranked).max(i + 1).max(64).min(self.kept));
+        }
+        self.scores[i]
+    }
+
+    /// Keeps the `count` most likely only.
+    fn keep(&mut self, count: usize) {
+        self.rank(count);
+        self.kept = count.min(self.kept);
+        self.total = self.scores[..self.kept].iter().map(|(_, score)| self.weight(*score)).sum();
+    }
+
+    /// Keeps the fewest of the most likely whose weights reach `target` in sum; all, if even these
+    /// do not.
+    fn keep_mass(&mut self, target: f64) {
+        let mut mass = 0.0;
+        for i in 0..self.kept {
+            let (_, score) = self.ranked(i);
+            mass += self.weight(score);
+            if mass >= target {
+                self.kept = i + 1;
+                self.total = mass;
+                return;
+            }
+        }
+    }
+
+    fn candidate(&self, (id, score): (u32, f32)) -> Candidate {
+        Candidate { id, probability: (self.weight(score) / self.total) as f32 }
+    }
+
+    /// The `count` most likely, or all that are kept.
+    fn first(&mut self, count: usize) -> Vec<Candidate> {
+        let count = count.min(self.kept);
+        self.rank(count);
+        self.scores[..count].iter().map(|score| self.candidate(*score)).collect()
+    }
+
+    /// The first candidate up to which the probabilities exceed `at`.
+    fn at(&mut self, at: f64) -> Candidate {
+        let mut mass = 0.0;
+        let mut last = Candidate { id: 0, probability: 0.0 };
+        for i in 0..self.kept {
+            let score = self.ranked(i);
+            last = self.candidate(score);
+            mass += f64::from(last.probability);
+            if at < mass {
+                break;
+            }
+        }
+        last // rounding may leave the sum a little below 1
+    }
+}
+
 impl Sampling {
     /// The most likely token, always.
     pub fn greedy() -> Self {
@@ -101,6 +210,24 @@ impl Sampling {
     /// probabilities add up to 1. NaN logits count as impossible; if nothing is possible, token 0
     /// is certain.
     pub fn candidates(&self, logits: &[f32], history: &[u32]) -> Vec<Candidate> {
+        let mut ranking = self.ranking(logits, history);
+        ranking.first(ranking.kept)
+    }
+
+    /// The token at `position`, as [`Sampling::draw`] draws it from all
+    /// [candidates](Sampling::candidates), without putting those in order that nobody looks at.
+    pub fn choose(&self, logits: &[f32], history: &[u32], position: u64) -> Chosen {
+        let mut ranking = self.ranking(logits, history);
+        let chosen = ranking.at(self.unit(position));
+        Chosen {
+            id: chosen.id,
+            probability: chosen.probability,
+            likeliest: ranking.first(LIKELIEST),
+        }
+    }
+
+    /// What remains after all filters.
+    fn ranking(&self, logits: &[f32], history: &[u32]) -> Ranking {
         let mut scores: Vec<(u32, f32)> = (0..)
             .zip(logits.iter().map(|l| if l.is_nan() { f32::NEG_INFINITY } else { *l }))
             .collect();
@@ -115,48 +242,41 @@ impl Sampling {
                 }
             }
         }
-        // Most likely first; of equal ones the smaller id.
-        let by_score = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-        let keep = if self.temperature == 0.0 { 1 } else { self.top_k.unwrap_or(scores.len()) };
-        if keep < scores.len() {
-            scores.select_nth_unstable_by(keep - 1, by_score);
-            scores.truncate(keep);
-        }
-        scores.sort_unstable_by(by_score);
-        let Some(&(_, top)) = scores.first() else { return Vec::new() };
+        let top = scores.iter().map(|(_, score)| *score).max_by(f32::total_cmp);
+        let top = top.unwrap_or(f32::NEG_INFINITY);
         if top == f32::NEG_INFINITY {
-            return vec![Candidate { id: 0, probability: 1.0 }];
+            scores.truncate(1); // token 0 is certain, if there is one
         }
-        let temperature = if self.temperature == 0.0 { 1.0 } else { f64::from(self.temperature) };
-        let weight = |score: f32| {
-            // An infinite logit is certain; ∞ − ∞ would be NaN.
-            if score == top { 1.0 } else { (f64::from(score - top) / temperature).exp() }
-        };
-        let mut weights: Vec<f64> = scores.iter().map(|(_, score)| weight(*score)).collect();
+        let greedy = self.temperature == 0.0;
+        let temperature = if greedy { 1.0 } else { f64::from(self.temperature) };
+        let kept = scores.len();
+        let mut ranking = Ranking { scores, ranked: 0, kept, top, temperature, total: 0.0 };
+        let most = if greedy { 1 } else { self.top_k.unwrap_or(kept) };
+        if most < kept {
+            ranking.keep(most);
+        } else {
+            ranking.total = ranking.scores.iter().map(|(_, score)| ranking.weight(*score)).sum();
+        }
         if let Some(p) = self.top_p {
-            let target = f64::from(p) * weights.iter().sum::<f64>();
-            let mut mass = 0.0;
-            let reached = weights.iter().position(|w| {
-                mass += w;
-                mass >= target
-            });
-            weights.truncate(reached.map_or(weights.len(), |last| last + 1));
+            ranking.keep_mass(f64::from(p) * ranking.total);
         }
         if let Some(p) = self.min_p {
-            let likely = weights.iter().take_while(|w| **w >= f64::from(p)).count();
-            weights.truncate(likely.max(1));
+            let weight = |(_, score): &(u32, f32)| ranking.weight(*score);
+            let kept = &ranking.scores[..ranking.kept];
+            let likely = kept.iter().filter(|score| weight(score) >= f64::from(p)).count();
+            ranking.keep(likely.max(1));
         }
-        let total: f64 = weights.iter().sum();
-        let candidate = |((id, _), w): (&(u32, f32), &f64)| Candidate {
-            id: *id,
-            probability: (w / total) as f32,
-        };
-        scores.iter().zip(&weights).map(candidate).collect()
+        ranking
+    }
+
+    /// The random number of a position, from 0 to 1.
+    fn unit(&self, position: u64) -> f64 {
+        Rng::at(self.seed, position).unit()
     }
 
     /// Draws one of `candidates`; the draw depends on the seed and `position` alone.
     pub fn draw(&self, candidates: &[Candidate], position: u64) -> u32 {
-        let at = Rng::at(self.seed, position).unit();
+        let at = self.unit(position);
         let mut mass = 0.0;
         for candidate in candidates {
             mass += f64::from(candidate.probability);
@@ -243,6 +363,74 @@ mod tests {
         let certain = s.candidates(&[1.0, f32::INFINITY], &[]);
         assert_eq!((certain[0].id, certain[0].probability), (1, 1.0));
         assert!(s.candidates(&[], &[]).is_empty());
+    }
+
+    /// All put in order first: what the filters and the draw are held against.
+    fn sorted(s: &Sampling, logits: &[f32]) -> Vec<Candidate> {
+        let mut scores: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
+        scores.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        scores.truncate(s.top_k.unwrap_or(usize::MAX));
+        let top = scores[0].1;
+        let weight = |score: f32| (f64::from(score - top) / f64::from(s.temperature)).exp();
+        let mut weights: Vec<f64> = scores.iter().map(|(_, score)| weight(*score)).collect();
+        if let Some(p) = s.top_p {
+            let target = f64::from(p) * weights.iter().sum::<f64>();
+            let mut mass = 0.0;
+            let count = weights.iter().take_while(|w| {
+                let before = mass;
+                mass += **w;
+                before < target
+            });
+            let count = count.count().max(1);
+            weights.truncate(count);
+        }
+        if let Some(p) = s.min_p {
+            weights.retain(|w| *w >= f64::from(p));
+        }
+        let total: f64 = weights.iter().sum();
+        let chance = |w: &f64| (w / total) as f32;
+        let all = scores.iter().zip(&weights);
+        all.map(|((id, _), w)| Candidate { id: *id, probability: chance(w) }).collect()
+    }
+
+    #[test]
+    fn selecting_gives_what_sorting_everything_gives() {
+        for (vocabulary, scale) in [(5, 1.0), (300, 0.1), (300, 4.0), (5000, 2.0)] {
+            // Rounded to halves, so that many are equal.
+            let mut rng = Rng::new(vocabulary as u64);
+            let logits: Vec<f32> = (0..vocabulary)
+                .map(|_| ((2.0 * scale * rng.normal_one()).round() / 2.0) as f32)
+                .collect();
+            let plain = Sampling { temperature: 0.7, seed: 3, ..Sampling::default() };
+            for s in [
+                plain,
+                Sampling { top_k: Some(1), ..plain },
+                Sampling { top_k: Some(70), ..plain },
+                Sampling { top_p: Some(0.3), ..plain },
+                Sampling { top_p: Some(0.95), ..plain },
+                Sampling { min_p: Some(0.02), ..plain },
+                Sampling { top_k: Some(100), top_p: Some(0.9), min_p: Some(0.05), ..plain },
+            ] {
+                let want = sorted(&s, &logits);
+                let got = s.candidates(&logits, &[]);
+                assert_eq!(got.len(), want.len(), "{s:?}");
+                for (got, want) in got.iter().zip(&want) {
+                    assert_eq!(got.id, want.id, "{s:?}");
+                    // A sum in another order: the last bit.
+                    let off = (got.probability - want.probability).abs();
+                    assert!(off <= f32::EPSILON * want.probability, "{s:?}");
+                }
+                for position in 0..200 {
+                    let chosen = s.choose(&logits, &[], position);
+                    assert_eq!(chosen.id, s.draw(&got, position), "{s:?}");
+                    let own = got.iter().find(|c| c.id == chosen.id).unwrap();
+                    assert_eq!(chosen.probability, own.probability);
+                    assert_eq!(chosen.likeliest, got[..got.len().min(LIKELIEST)]);
+                }
+            }
+        }
+        let nothing = Sampling::default().choose(&[], &[], 0);
+        assert_eq!((nothing.id, nothing.likeliest.len()), (0, 0));
     }
 
     #[test]

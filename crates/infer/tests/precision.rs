@@ -6,6 +6,7 @@ use hearken_nn::cache::CacheKind;
 use hearken_nn::config::{DecoderConfig, InitConfig, PositionConfig, RopeScaling, StackConfig};
 use hearken_nn::models::{Decoder, Generates, Model, PredictsTokens, Tokens};
 use hearken_nn::pass::Pass;
+use hearken_nn::slot::Feed;
 use hearken_nn::variants;
 use hearken_tensor::Tensor;
 use hearken_tensor::ops::cross_entropy::Options;
@@ -66,9 +67,9 @@ fn loss(model: &Decoder, kind: CacheKind) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for _ in 0..16 {
         let ids = text(&mut rng, TOKENS + 1);
-        let mut cache = model.cache(1, TOKENS, kind);
+        let mut slot = model.slot(kind);
         for t in 0..TOKENS {
-            let logits = model.step(&ids[t..=t], 1, &mut cache);
+            let logits = model.step(&mut [Feed { ids: &ids[t..=t], slot: &mut slot }]);
             let exp: Vec<f64> = logits.data().iter().map(|l| f64::from(*l).exp()).collect();
             sum -= (exp[ids[t + 1] as usize] / exp.iter().sum::<f64>()).ln();
             count += 1;

@@ -47,7 +47,7 @@ const MOST_LANES: usize = 16;
 macro_rules! conversion {
     ($name:ident, $from:ty, $to:ty, |$s:ident, $input:ident, $output:ident| $one:expr) => {
         #[inline(always)]
-        fn $name<S: Simd>($s: S, x: &[$from], out: &mut [$to]) {
+        pub(crate) fn $name<S: Simd>($s: S, x: &[$from], out: &mut [$to]) {
             assert!(S::LANES <= MOST_LANES && x.len() == out.len());
             let whole = x.len() - x.len() % S::LANES;
             let mut start = 0;

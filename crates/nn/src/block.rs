@@ -1,11 +1,12 @@
 //! One layer of a Transformer: attention to itself, perhaps to another sequence, and feed-forward,
 //! each with a norm and a residual connection.
 
-use crate::cache::LayerCache;
+use crate::cache::CacheKind;
 use crate::config::StackConfig;
 use crate::layers::{Attention, Direction, FeedForward, Positions, Residual};
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
+use crate::slot::{LayerSlots, LayerState};
 use hearken_tensor::Var;
 
 /// Another sequence that a block attends to: the last hidden states of an encoder.
@@ -49,6 +50,11 @@ impl Block {
         }
     }
 
+    /// What it remembers of a sequence that has not begun.
+    pub fn state(&self, kind: CacheKind) -> LayerState {
+        self.attention.state(kind)
+    }
+
     /// (B, T, C) → (B, T, C)
     ///
     /// ```text
@@ -62,11 +68,11 @@ impl Block {
         positions: &Positions,
         memory: Option<&Memory>,
         pass: &Pass,
-        cache: Option<LayerCache<'_>>,
+        slots: Option<LayerSlots<'_, '_>>,
     ) -> Var {
         let mut x = self
             .residual1
-            .around(x, pass, |x, onto| self.attention.forward(x, onto, positions, pass, cache));
+            .around(x, pass, |x, onto| self.attention.forward(x, onto, positions, pass, slots));
         if let (Some((residual, attention)), Some(Memory { hidden, layout })) =
             (&self.cross, memory)
         {

@@ -15,5 +15,6 @@ pub mod pass;
 pub mod plan;
 pub mod presets;
 pub mod scope;
+pub mod slot;
 pub mod stack;
 pub mod variants;

@@ -132,7 +132,8 @@ mod tests {
     use super::*;
     use crate::models::{Decoder, Generates};
     use crate::presets;
-    use crate::scope::Weights;
+    use crate::slot::Feed;
+    use hearken_kernels::attention::pages::PAGE;
 
     #[test]
     fn parameters_of_gpt2_are_those_of_the_paper() {
@@ -168,10 +169,12 @@ mod tests {
     fn the_cache_takes_what_is_planned() {
         for (name, config) in crate::variants::all() {
             let plan = Plan::new(&config.clone().into());
-            let model = Decoder::new(config, Weights::Unset);
+            let model = Decoder::drawn(config, 1);
             for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
-                let bytes = model.cache(1, 17, kind).bytes() as u64;
-                assert_eq!(plan.cache_bytes(17, kind), bytes, "{name}, {kind:?}");
+                let mut slot = model.slot(kind);
+                model.step(&mut [Feed { ids: &[1; 17], slot: &mut slot }]);
+                let planned = plan.cache_bytes(PAGE, kind); // it grows by whole pages
+                assert_eq!(slot.bytes() as u64, planned, "{name}, {kind:?}");
             }
         }
     }

@@ -7,11 +7,12 @@
 //! ```
 
 use crate::block::{Block, Memory};
-use crate::cache::Cache;
+use crate::cache::CacheKind;
 use crate::config::{Placement, StackConfig};
 use crate::layers::{Direction, Dropout, Norm, Positions};
 use crate::pass::Pass;
 use crate::scope::Scope;
+use crate::slot::{Sequences, Slot};
 use hearken_tensor::{Var, checkpoint};
 use std::sync::Arc;
 
@@ -57,29 +58,36 @@ impl Stack {
         self.checkpointing = on;
     }
 
-    /// The last hidden state (B, T, C) of token vectors `x` (B, T, …). With a cache they continue
-    /// what is in it.
+    /// The state of a sequence that has not begun.
+    pub fn slot(&self, kind: CacheKind) -> Slot {
+        Slot::new(self.blocks.iter().map(|block| block.state(kind)).collect())
+    }
+
+    /// The last hidden state (B, T, C) of token vectors `x` (B, T, …). With sequences, `x` is their
+    /// new tokens next to each other (1, rows, …), which continue what is in their slots.
     pub fn forward(
         &self,
         x: Var,
         memory: Option<&Memory>,
         pass: &Pass,
-        mut cache: Option<&mut Cache>,
+        mut sequences: Option<Sequences<'_, '_>>,
     ) -> Var {
-        let [_, tokens, _] = x.value().dims();
-        let start = cache.as_ref().map_or(0, |cache| cache.len());
-        let x = self.positions.join(x, start, pass.layout().packing.as_ref());
+        let places = match &sequences {
+            Some(sequences) => Some(sequences.places()),
+            None => pass.layout().packing.as_ref().map(|packing| &*packing.positions),
+        };
+        let x = self.positions.join(x, places);
         let mut x = self.dropout.forward(x, pass);
         for (i, block) in self.blocks.iter().enumerate() {
-            let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
-            x = if self.checkpointing && cache.is_none() {
+            let slots = sequences.as_mut().map(|sequences| sequences.layer(i));
+            x = if self.checkpointing && slots.is_none() {
                 self.checkpointed(block, &x, memory, pass)
             } else {
-                block.forward(&x, &self.positions, memory, pass, cache)
+                block.forward(&x, &self.positions, memory, pass, slots)
             };
         }
-        if let Some(cache) = cache {
-            cache.advance(tokens);
+        if let Some(sequences) = sequences {
+            sequences.advance();
         }
         match &self.norm {
             Some(norm) => norm.forward(&x),

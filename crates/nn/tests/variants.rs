@@ -6,6 +6,7 @@ use hearken_nn::models::{Decoder, Generates, Model, PredictsTokens, Tokens};
 use hearken_nn::pass::{Noise, Pass};
 use hearken_nn::plan::Plan;
 use hearken_nn::scope::Weights;
+use hearken_nn::slot::Feed;
 use hearken_nn::variants;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::rng::Rng;
@@ -104,14 +105,15 @@ fn cached_logits_equal_uncached_ones() {
         let ids = ids(1, vocabulary);
         let all = model.logits(&Tokens::new(&ids, BATCH)); // (B, T, V)
         for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
-            let mut cache = model.cache(BATCH, TOKENS, kind);
+            let mut slots = [model.slot(kind), model.slot(kind)];
             let mut at = 0;
             // A prompt, one token alone, then the rest.
             for tokens in [4, 1, TOKENS - 5] {
-                let part: Vec<u32> = (0..BATCH)
-                    .flat_map(|b| ids[b * TOKENS + at..b * TOKENS + at + tokens].to_vec())
-                    .collect();
-                let logits = model.step(&part, BATCH, &mut cache); // (B, V)
+                let part = |b: usize| &ids[b * TOKENS + at..b * TOKENS + at + tokens];
+                let feeds = slots.iter_mut().enumerate();
+                let mut feeds: Vec<Feed<'_>> =
+                    feeds.map(|(b, slot)| Feed { ids: part(b), slot }).collect();
+                let logits = model.step(&mut feeds); // (B, V)
                 at += tokens;
                 for b in 0..BATCH {
                     let from = (b * TOKENS + at - 1) * vocabulary;

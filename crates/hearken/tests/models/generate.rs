@@ -228,3 +228,42 @@ fn a_reader_who_leaves_early_is_no_error() {
     let ran = ran(child.wait_with_output().unwrap()); // stdout is closed by now
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn what_is_left_out_of_a_long_prompt_is_said() {
+    let directory = model_directory();
+    let prompt = "abc ".repeat(100);
+    let long = ["--prompt", &prompt, "-n", "3", "--temperature", "0"];
+    let ran = run(&mut with_model(&["generate"], directory.path(), &long)).succeeded();
+    assert!(
+        ran.stderr.contains("the prompt has 400 tokens and the model reads "),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("are left out"), "{}", ran.stderr);
+    let short = ["--prompt", "abc", "-n", "3"];
+    let ran = run(&mut with_model(&["generate"], directory.path(), &short)).succeeded();
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
+fn samples_are_the_texts_of_their_seeds() {
+    let directory = model_directory();
+    let base = ["--prompt", "once", "-n", "30", "--stop", "e"];
+    let several =
+        generate(directory.path(), &[&base[..], &["--samples", "3", "--seed", "5"]].concat());
+    let samples = several["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 3);
+    for (sample, seed) in samples.iter().zip(["5", "6", "7"]) {
+        let alone = generate(directory.path(), &[&base[..], &["--seed", seed]].concat());
+        for key in ["seed", "ids", "text", "finish"] {
+            assert_eq!(sample[key], alone[key], "{key} of seed {seed}");
+        }
+    }
+    assert_eq!(several["text"], samples[0]["text"]);
+    let shown =
+        text(directory.path(), &["--prompt", "a", "-n", "4", "--samples", "2", "--seed", "8"]);
+    assert!(shown.starts_with("── seed 8 ──\n") && shown.contains("\n── seed 9 ──\n"), "{shown}");
+    let both = ["--prompt", "a", "--samples", "2", "--beams", "2"];
+    run(&mut with_model(&["generate"], directory.path(), &both)).refused("--beams");
+}

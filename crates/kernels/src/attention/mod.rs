@@ -33,6 +33,7 @@ mod bands;
 mod few;
 mod forward;
 mod inspect;
+pub mod pages;
 mod products;
 mod rows;
 pub mod scores;

@@ -3,7 +3,6 @@
 
 use super::{Direction, Heads};
 use crate::config::{Combine, PositionConfig, RopeScaling, StackConfig};
-use crate::pass::Packing;
 use crate::scope::Scope;
 use hearken_kernels::attention::scores::{Alibi, Buckets, Relative, T5};
 use hearken_kernels::rope::Pairing;
@@ -110,16 +109,16 @@ impl Positions {
         Self { kind }
     }
 
-    /// Joins position vectors to token vectors `x` (B, T, …) whose first stands at `start`, or
-    /// where their packing says.
-    pub fn join(&self, x: Var, start: usize, packing: Option<&Packing>) -> Var {
+    /// Joins position vectors to token vectors `x` (B, T, …), which stand at `places`, or else where
+    /// they come in their row.
+    pub fn join(&self, x: Var, places: Option<&[u32]>) -> Var {
         if !matches!(self.kind, Kind::Learned(..) | Kind::Sinusoidal(..)) {
             return x;
         }
         let [batch, tokens, _] = x.value().dims();
-        let places: Vec<u32> = match packing {
-            Some(packing) => packing.positions.to_vec(),
-            None => (0..batch).flat_map(|_| start as u32..(start + tokens) as u32).collect(),
+        let places = match places {
+            Some(places) => places.to_vec(),
+            None => (0..tokens as u32).collect::<Vec<_>>().repeat(batch),
         };
         let end = places.iter().max().map_or(0, |place| *place as usize + 1);
         let (table, context, combine) = match &self.kind {
@@ -138,19 +137,14 @@ impl Positions {
         }
     }
 
-    /// Rotates the queries and keys of a packed projection (B, T, H·D + K·D + …), if that is how.
-    pub fn rotate(
-        &self,
-        projected: Var,
-        heads: &Heads,
-        start: usize,
-        packing: Option<&Packing>,
-    ) -> Var {
+    /// Rotates the queries and keys of a packed projection (B, T, H·D + K·D + …), if that is how, of
+    /// tokens that stand at `places`, or else where they come in their row.
+    pub fn rotate(&self, projected: Var, heads: &Heads, places: Option<&[u32]>) -> Var {
         let Kind::Rope(table) = &self.kind else { return projected };
         let rotated = heads.queries + heads.keys;
-        match packing {
-            Some(packing) => ops::rope::rope_at(projected, table, rotated, &packing.positions),
-            None => ops::rope::rope(projected, table, rotated, start),
+        match places {
+            Some(places) => ops::rope::rope_at(projected, table, rotated, places),
+            None => ops::rope::rope(projected, table, rotated, 0),
         }
     }
 

@@ -7,11 +7,12 @@
 //! ```
 
 use super::{Generates, Model, PredictsTokens, Tokens};
-use crate::cache::{Cache, CacheKind, CacheShape};
+use crate::cache::CacheKind;
 use crate::config::{DecoderConfig, ModelConfig};
 use crate::layers::{Direction, Embedding, Head, Linear};
 use crate::pass::Pass;
 use crate::scope::{Scope, Weights};
+use crate::slot::{Feed, Sequences, Slot};
 use crate::stack::Stack;
 use hearken_tensor::{Param, Role, Tensor, Var, no_grad};
 
@@ -52,12 +53,6 @@ impl Decoder {
     pub fn sizes(&self) -> &DecoderConfig {
         &self.config
     }
-
-    /// The last hidden state of tokens that continue what is in the cache.
-    fn hidden_after(&self, tokens: &Tokens<'_>, pass: &Pass, cache: Option<&mut Cache>) -> Var {
-        let x = self.embedding.forward(tokens.ids, tokens.shape()); // (B, T, C)
-        self.stack.forward(x, None, &pass.clone().over(tokens.layout.clone()), cache)
-    }
 }
 
 impl Model for Decoder {
@@ -84,7 +79,8 @@ impl Model for Decoder {
 
 impl PredictsTokens for Decoder {
     fn hidden(&self, tokens: &Tokens<'_>, pass: &Pass) -> Var {
-        self.hidden_after(tokens, pass, None)
+        let x = self.embedding.forward(tokens.ids, tokens.shape()); // (B, T, C)
+        self.stack.forward(x, None, &pass.clone().over(tokens.layout.clone()), None)
     }
 
     fn head(&self) -> Head {
@@ -101,24 +97,29 @@ impl Generates for Decoder {
         self.config.context
     }
 
-    fn cache(&self, batch: usize, capacity: usize, kind: CacheKind) -> Cache {
-        let stack = &self.config.stack;
-        let shape = CacheShape {
-            layers: stack.layers,
-            batch,
-            capacity,
-            kv_heads: stack.kv_heads(),
-            key_width: stack.head_width(),
-            value_width: stack.value_width(),
-        };
-        Cache::new(shape, kind)
+    fn slot(&self, kind: CacheKind) -> Slot {
+        self.stack.slot(kind)
     }
 
-    fn step(&self, ids: &[u32], batch: usize, cache: &mut Cache) -> Tensor {
+    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
         no_grad(|| {
-            let tokens = Tokens::new(ids, batch);
-            let hidden = self.hidden_after(&tokens, &Pass::evaluate(), Some(cache));
-            self.head().last_logits(hidden.value())
+            let ids: Vec<u32> = feeds.iter().flat_map(|feed| feed.ids).copied().collect();
+            let ends: Vec<usize> = ends(feeds).collect();
+            let x = self.embedding.forward(&ids, [1, ids.len()]); // (1, rows, C)
+            let sequences = Sequences::new(feeds);
+            let hidden = self.stack.forward(x, None, &Pass::evaluate(), Some(sequences));
+            let (data, width) = (hidden.value().data(), hidden.value().shape().width());
+            let last = ends.iter().flat_map(|end| &data[(end - 1) * width..end * width]);
+            let last: Vec<f32> = last.copied().collect();
+            self.head().last_logits(&Tensor::new([ends.len(), 1, width], &last))
         })
     }
+}
+
+/// Where the rows of each sequence end.
+fn ends(feeds: &[Feed<'_>]) -> impl Iterator<Item = usize> {
+    feeds.iter().scan(0, |end, feed| {
+        *end += feed.ids.len();
+        Some(*end)
+    })
 }

@@ -8,11 +8,12 @@ mod decoder;
 
 pub use decoder::Decoder;
 
-use crate::cache::{Cache, CacheKind};
+use crate::cache::CacheKind;
 use crate::config::ModelConfig;
 use crate::layers::{Head, Loss};
 use crate::pass::{Layout, Pass};
 use crate::scope::Weights;
+use crate::slot::{Feed, Slot};
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::{Param, Tensor, Var, no_grad, side_by_side};
 use std::fmt::Debug;
@@ -107,11 +108,14 @@ pub trait Generates: PredictsTokens {
     /// The longest sequence it is made for.
     fn context(&self) -> usize;
 
-    /// An empty cache that fits this model.
-    fn cache(&self, batch: usize, capacity: usize, kind: CacheKind) -> Cache;
+    /// The state of a sequence that has not begun.
+    fn slot(&self, kind: CacheKind) -> Slot;
 
-    /// The logits after the last token of each sequence, (B, V), continuing the cache.
-    fn step(&self, ids: &[u32], batch: usize, cache: &mut Cache) -> Tensor;
+    /// The logits after the last token of each sequence (N, V), which continue their slots. The
+    /// sequences may have any lengths and any numbers of new tokens; on vector instruction sets what
+    /// one gets is to the bit what it gets alone. Panics if one has no new token, or more than the
+    /// model's positions reach.
+    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor;
 
     /// The logits after the last token of each sequence, (B, V), computed from scratch.
     fn next_logits(&self, ids: &[u32], batch: usize) -> Tensor {

@@ -2,6 +2,7 @@
 
 mod attention;
 mod gemm;
+mod generate;
 mod profile_svg;
 mod requests;
 mod scaling;
@@ -29,6 +30,7 @@ pub(crate) struct Arguments {
 enum What {
     Attention(attention::Arguments),
     Gemm(gemm::Arguments),
+    Generate(generate::Arguments),
     Scaling(scaling::Arguments),
     Train(train::Arguments),
 }
@@ -37,6 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Attention(arguments) => attention::run(arguments),
         What::Gemm(arguments) => isa::for_batches(|| gemm::run(arguments)),
+        What::Generate(arguments) => generate::run(arguments),
         What::Scaling(arguments) => isa::for_batches(|| scaling::run(arguments)),
         What::Train(arguments) => isa::for_batches(|| train::run(arguments)),
     }

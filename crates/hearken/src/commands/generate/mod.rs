@@ -2,6 +2,7 @@
 
 mod interrupt;
 mod prompt;
+mod samples;
 mod write;
 
 use crate::failure::Failure;
@@ -109,6 +110,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", conflicts_with = "beams")]
     seed: Option<u64>,
 
+    /// Write N texts at a time, with the seeds from --seed on
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["beams", "show_probabilities"],
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    samples: u32,
+
     /// How keys and values are kept: none computes everything anew for every token
     #[arg(long, value_name = "KIND", default_value = "f32")]
     cache: CacheChoice,
@@ -133,6 +139,7 @@ Examples:
   hearken generate --model gpt2 --prompt 'The cat' --beams 4 --tokens 20
   echo 'Dear Sir,' | hearken generate --stop 'Yours' --seed 7
   hearken generate --model DIR --ids 464,3797 --tokens 5 --json
+  hearken generate --prompt 'Once' --samples 4 --seed 1
 
 Keys of --json:
   model, seed       the directory; the seed (null for beams)
@@ -142,7 +149,9 @@ Keys of --json:
   seconds, tokens_per_second
   steps             with --show-probabilities: id, text, probability, and candidates,
                     the five most likely with the same keys
-  beams             with --beams: ids, text, log_probability and score of each, best first";
+  beams             with --beams: ids, text, log_probability and score of each, best first
+  samples           with --samples: seed, ids, text and finish of each; ids, text and finish
+                    above are those of the first";
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -181,6 +190,7 @@ struct Job {
     ends: Vec<u32>,
     stops: Vec<String>,
     cache: Option<CacheKind>,
+    samples: usize,
 }
 
 /// How the text is found.
@@ -216,6 +226,7 @@ impl Job {
             ends,
             stops: arguments.stop.clone(),
             cache: arguments.cache.kind(),
+            samples: arguments.samples as usize,
         })
     }
 

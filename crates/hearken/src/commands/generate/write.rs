@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::terminal::{Terminal, say, seen, visible};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::Found;
-use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate};
+use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate, left_out};
 use hearken::infer::sampler::{Candidate, Sampling};
 use hearken::infer::stream::TextStream;
 use hearken::nn::cache::CacheKind;
@@ -47,13 +47,13 @@ impl Form {
         }
     }
 
-    fn is_json(self) -> bool {
+    pub(super) fn is_json(self) -> bool {
         matches!(self, Self::Json { .. })
     }
 }
 
 /// The text of tokens; what the tokenizer does not know is left out.
-fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+pub(super) fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     let known = |id: &u32| (*id as usize) < tokenizer.vocabulary_size();
     let ids: Vec<u32> = ids.iter().copied().filter(known).collect();
     tokenizer.decode_without_special(&ids).unwrap_or_default()
@@ -69,7 +69,17 @@ impl<W: Write> Writer<'_, W> {
     /// Continues `prompt`, the `turn`-th.
     pub(super) fn write(&mut self, prompt: &Prompt, turn: u64) -> Result<(), Failure> {
         let ids = prompt.ids(self.job)?;
+        let model = self.job.model.generates()?;
+        let lost = left_out(model, &ids);
+        if lost > 0 {
+            say!(
+                "the prompt has {} tokens and the model reads {}: the first {lost} are left out",
+                ids.len(),
+                model.context()
+            );
+        }
         match self.job.way {
+            Way::Sample(sampling) if self.job.samples > 1 => self.samples(ids, sampling, turn),
             Way::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
             Way::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
         }
@@ -145,18 +155,13 @@ impl<W: Write> Writer<'_, W> {
         let seconds = elapsed.as_secs_f64();
         let speed = new.len().saturating_sub(1) as f64 / (seconds - reading).max(1e-9);
         if self.form.is_json() {
-            let finish = match finish {
-                Finish::Length => "length",
-                Finish::End => "end",
-                Finish::Stopped => "stop",
-            };
             let mut object = json!({
                 "model": job.model.directory,
                 "seed": request.sampling.seed,
                 "prompt_ids": request.prompt,
                 "ids": new,
                 "text": tokenizer.map(|_| text),
-                "finish": finish,
+                "finish": finish_name(finish),
                 "seconds": seconds,
                 "tokens_per_second": speed,
             });
@@ -183,15 +188,14 @@ impl<W: Write> Writer<'_, W> {
             Some(name) => format!("{name:?}"),
             None => id.to_string(),
         };
-        let chosen = chosen(step);
         let others: Vec<String> = step
-            .candidates
+            .likeliest
             .iter()
             .filter(|candidate| candidate.id != step.id)
             .take(SHOWN - 1)
             .map(|c| format!("{} {:.3}", shown(c.id), c.probability))
             .collect();
-        let own = format!("{:<14} {:.3}", shown(step.id), chosen);
+        let own = format!("{:<14} {:.3}", shown(step.id), step.probability);
         writeln!(self.out, "{}   {}", self.terminal.bold(&own), others.join("  "))
     }
 
@@ -264,9 +268,13 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// The chance that the token had.
-fn chosen(step: &Step) -> f32 {
-    step.candidates.iter().find(|c| c.id == step.id).map_or(0.0, |c| c.probability)
+/// How the JSON names it.
+pub(super) fn finish_name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Length => "length",
+        Finish::End => "end",
+        Finish::Stopped => "stop",
+    }
 }
 
 fn step_json(tokenizer: Option<&Tokenizer>, step: &Step) -> Value {
@@ -274,7 +282,7 @@ fn step_json(tokenizer: Option<&Tokenizer>, step: &Step) -> Value {
     json!({
         "id": step.id,
         "text": name(tokenizer, step.id),
-        "probability": chosen(step),
-        "candidates": step.candidates.iter().take(SHOWN).map(candidate).collect::<Vec<_>>(),
+        "probability": step.probability,
+        "candidates": step.likeliest.iter().take(SHOWN).map(candidate).collect::<Vec<_>>(),
     })
 }

@@ -1,5 +1,6 @@
 //! Attention against its f64 reference, and the reference against finite differences.
 
+mod pages;
 mod properties;
 mod reference;
 mod rules;

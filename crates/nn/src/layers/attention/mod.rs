@@ -14,10 +14,11 @@ mod visibility;
 pub use visibility::Direction;
 
 use super::{Linear, Positions};
-use crate::cache::LayerCache;
+use crate::cache::CacheKind;
 use crate::config::StackConfig;
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
+use crate::slot::{LayerSlots, LayerState};
 use hearken_kernels::attention::Scores;
 use hearken_tensor::{Role, Var};
 use softmax::Softmax;
@@ -122,32 +123,40 @@ impl Attention {
         }
     }
 
-    /// The tokens of `x` (B, T, C) attend to each other, and with a cache to those before them. The
-    /// result (B, T, C) is added to `residual`.
+    /// What it remembers of a sequence that has not begun.
+    pub fn state(&self, kind: CacheKind) -> LayerState {
+        self.mechanism.state(kind)
+    }
+
+    /// The tokens of `x` (B, T, C) attend to each other; with slots, those of each sequence, and to
+    /// those before them. The result (B, T, C) is added to `residual`.
     pub fn forward(
         &self,
         x: &Var,
         residual: Option<&Var>,
         positions: &Positions,
         pass: &Pass,
-        cache: Option<LayerCache<'_>>,
+        slots: Option<LayerSlots<'_, '_>>,
     ) -> Var {
         let Projections::Packed(qkv) = &self.projections else {
             panic!("this layer attends to another sequence")
         };
-        let start = cache.as_ref().map_or(0, LayerCache::len);
         let [_, tokens, _] = x.value().dims();
         let packed = qkv.forward(x); // (B, T, H·D + K·D + K·Dv)
-        let (heads, packing) = (&self.mechanism.heads, pass.layout().packing.as_ref());
-        let packed = positions.rotate(packed, heads, start, packing);
-        let bias = positions.score_bias();
-        let rule = || {
-            let seen = self.visibility.rule(pass.layout(), tokens, start + tokens);
-            visibility::with_bias(seen, bias, heads.queries, tokens, start + tokens)
+        let (heads, layout) = (&self.mechanism.heads, pass.layout());
+        let places = match &slots {
+            Some(slots) => Some(slots.places()),
+            None => layout.packing.as_ref().map(|packing| &*packing.positions),
         };
-        let mixed = match cache {
-            Some(cache) => Var::constant(self.mechanism.cached(packed.value(), &rule(), cache)),
-            None => self.mechanism.whole(&packed, rule, bias, pass),
+        let packed = positions.rotate(packed, heads, places);
+        let bias = positions.score_bias();
+        let rule = |queries, keys| {
+            let seen = self.visibility.rule(layout, queries, keys);
+            visibility::with_bias(seen, bias, heads.queries, queries, keys)
+        };
+        let mixed = match slots {
+            Some(slots) => Var::constant(self.mechanism.by_slots(packed.value(), slots, rule)),
+            None => self.mechanism.whole(&packed, || rule(tokens, tokens), bias, pass),
         }; // (B, T, H·Dv)
         self.out.forward_onto(&mixed, residual)
     }

@@ -2,12 +2,14 @@
 //! what is visible and what is added to scores.
 
 use super::{Heads, Rule};
-use crate::cache::LayerCache;
+use crate::cache::{CacheKind, KeyValues};
 use crate::layers::{Dropout, ScoreBias};
 use crate::pass::Pass;
 use crate::scope::Scope;
+use crate::slot::{LayerSlot, LayerSlots, LayerState};
 use hearken_kernels::attention as kernel;
 use hearken_kernels::attention::Rows;
+use hearken_kernels::attention::pages::{Decoding, FEW_QUERIES, Sequence, gather};
 use hearken_tensor::ops::attention::{
     Attend, attention, attention_entropy_packed, attention_packed,
 };
@@ -60,38 +62,83 @@ impl Softmax {
         attention(q, k, v, &[], &self.with_noise(self.attend(rule), pass))
     }
 
-    /// As [`Softmax::whole`] without gradients, of tokens that follow those in the cache.
-    pub(super) fn cached(&self, packed: &Tensor, rule: &Rule, mut cache: LayerCache<'_>) -> Tensor {
-        let [batch, tokens, row] = packed.dims();
+    /// What it remembers of a sequence that has not begun.
+    pub(super) fn state(&self, kind: CacheKind) -> LayerState {
+        let Heads { keys, width, value_width, .. } = self.heads;
+        LayerState::KeyValues(KeyValues::new(kind, keys, [width, value_width]))
+    }
+
+    /// As [`Softmax::whole`] without gradients, of a packed projection (1, rows, H·D + K·D + K·Dv)
+    /// of tokens that continue several sequences; `rule` says what the last queries of so many keys
+    /// see. Sequences with a few new tokens are computed together, others one after the other.
+    pub(super) fn by_slots(
+        &self,
+        packed: &Tensor,
+        mut slots: LayerSlots<'_, '_>,
+        rule: impl Fn(usize, usize) -> Rule,
+    ) -> Tensor {
+        let [_, total, row] = packed.dims();
         let Heads { queries: heads, keys: kv_heads, width, value_width } = self.heads;
         let [query_columns, key_columns, _] = self.heads.columns();
-        let data = packed.data();
-        let (keys, values) = (&data[query_columns..], &data[query_columns + key_columns..]);
-        cache.put(tokens, keys, values, row);
-        let length = cache.len() + tokens;
-        let [keys, values] = cache.get(length);
+        let columns = heads * value_width;
+        let scale = 1.0 / (width as f32).sqrt();
+        let mut out = Tensor::unset([1, total, columns]);
+        let mut few = Vec::new();
+        for LayerSlot { rows, start, state } in slots.iter_mut() {
+            let data = &packed.data()[rows.start * row..rows.end * row];
+            let kept = state.key_values();
+            let (keys, values) = (&data[query_columns..], &data[query_columns + key_columns..]);
+            kept.put(start, rows.len(), keys, values, row);
+            let (queries, keys) = (rows.len(), start + rows.len());
+            let seen = rule(queries, keys);
+            if start > 0 && queries <= FEW_QUERIES {
+                few.push((rows, keys, &*kept, seen));
+                continue;
+            }
+            let parts = [heads, kv_heads, kv_heads];
+            let [q, k, v] = Rows::packed(data, queries, parts, [width, width, value_width]);
+            let shape =
+                kernel::Shape { batch: 1, queries, keys, heads, kv_heads, width, value_width };
+            let mut lse = Tensor::unset([1, heads, queries]);
+            let out = &mut out.data_mut()[rows.start * columns..rows.end * columns];
+            let mut attend = |keys: Rows<'_>, values: Rows<'_>| {
+                let attention = kernel::Attention {
+                    shape,
+                    queries: q,
+                    keys,
+                    values,
+                    scale,
+                    dropout: None,
+                    scores: &seen,
+                };
+                attention.forward(out, lse.data_mut());
+            };
+            if start == 0 {
+                attend(k, v);
+            } else {
+                let mut k = Tensor::unset([kv_heads, keys, width]);
+                let mut v = Tensor::unset([kv_heads, keys, value_width]);
+                let widths = [width, value_width];
+                gather(kept, kv_heads, keys, widths, [k.data_mut(), v.data_mut()]);
+                attend(
+                    Rows::cache(k.data(), kv_heads, keys, keys, width),
+                    Rows::cache(v.data(), kv_heads, keys, keys, value_width),
+                );
+            }
+        }
+        let sequences: Vec<_> = few
+            .iter()
+            .map(|(rows, keys, pages, scores)| Sequence {
+                rows: rows.clone(),
+                keys: *keys,
+                pages: *pages,
+                scores,
+            })
+            .collect();
         let parts = [heads, kv_heads, kv_heads];
-        let [queries, ..] = Rows::packed(data, tokens, parts, [width, width, value_width]);
-        let attention = kernel::Attention {
-            shape: kernel::Shape {
-                batch,
-                queries: tokens,
-                keys: length,
-                heads,
-                kv_heads,
-                width,
-                value_width,
-            },
-            queries,
-            keys: Rows::cache(keys.data, kv_heads, keys.capacity, length, width),
-            values: Rows::cache(values.data, kv_heads, values.capacity, length, value_width),
-            scale: 1.0 / (width as f32).sqrt(),
-            dropout: None,
-            scores: rule,
-        };
-        let mut out = Tensor::unset([batch, tokens, heads * value_width]);
-        let mut lse = Tensor::unset([batch, heads, tokens]);
-        attention.forward(out.data_mut(), lse.data_mut());
+        let [queries, ..] = Rows::packed(packed.data(), total, parts, [width, width, value_width]);
+        let step = Decoding { heads, kv_heads, width, value_width, queries, scale };
+        step.forward(&sequences, out.data_mut());
         out
     }
 }

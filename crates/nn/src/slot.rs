@@ -1,0 +1,151 @@
+//! The state of one sequence that is being decoded: a slot.
+//!
+//! Each sequence has a length of its own and, for each layer, what that layer remembers. A step
+//! takes the new tokens of several sequences, a whole prompt of one and a single token of another,
+//! as rows next to each other (1, rows, C), without padding: all layers but attention work on rows,
+//! and attention on each sequence by itself.
+
+use crate::cache::KeyValues;
+use std::ops::Range;
+
+/// What a layer remembers of a sequence. Another kind of layer has another kind of state.
+#[derive(Clone, Debug)]
+pub enum LayerState {
+    /// Keys and values of all tokens.
+    KeyValues(KeyValues),
+}
+
+impl LayerState {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::KeyValues(kept) => kept.bytes(),
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::KeyValues(kept) => kept.clear(),
+        }
+    }
+
+    /// Keys and values, for a layer that keeps these.
+    pub fn key_values(&mut self) -> &mut KeyValues {
+        match self {
+            Self::KeyValues(kept) => kept,
+        }
+    }
+}
+
+/// The state of a sequence. A copy continues as another sequence; what both have read is shared.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    length: usize,
+    layers: Vec<LayerState>,
+}
+
+impl Slot {
+    /// An empty sequence, with the states of all layers.
+    pub fn new(layers: Vec<LayerState>) -> Self {
+        Self { length: 0, layers }
+    }
+
+    /// How many tokens were read.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Was nothing read yet?
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Bytes that the states take, those shared with copies included.
+    pub fn bytes(&self) -> usize {
+        self.layers.iter().map(LayerState::bytes).sum()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.length = 0;
+        self.layers.iter_mut().for_each(LayerState::clear);
+    }
+}
+
+/// The new tokens of a sequence, at least one, and its state, which they are added to.
+#[derive(Debug)]
+pub struct Feed<'a> {
+    /// The tokens.
+    pub ids: &'a [u32],
+    /// The state.
+    pub slot: &'a mut Slot,
+}
+
+/// The sequences of a step.
+pub struct Sequences<'a, 'b> {
+    feeds: &'a mut [Feed<'b>],
+    places: Vec<u32>,
+}
+
+impl<'a, 'b> Sequences<'a, 'b> {
+    /// Panics if a sequence has no new token.
+    pub fn new(feeds: &'a mut [Feed<'b>]) -> Self {
+        assert!(feeds.iter().all(|feed| !feed.ids.is_empty()), "a sequence without a new token");
+        let places = feeds.iter().flat_map(|feed| {
+            let start = feed.slot.length;
+            (start..start + feed.ids.len()).map(|place| place as u32)
+        });
+        Self { places: places.collect(), feeds }
+    }
+
+    /// The position of each row in its own sequence.
+    pub fn places(&self) -> &[u32] {
+        &self.places
+    }
+
+    /// All of them, in layer `layer`.
+    pub fn layer(&mut self, layer: usize) -> LayerSlots<'_, 'b> {
+        LayerSlots { feeds: self.feeds, places: &self.places, layer }
+    }
+
+    /// Counts the new tokens, which every layer has taken into its state.
+    pub fn advance(self) {
+        for feed in self.feeds {
+            feed.slot.length += feed.ids.len();
+        }
+    }
+}
+
+/// The sequences of a step in one layer.
+pub struct LayerSlots<'a, 'b> {
+    feeds: &'a mut [Feed<'b>],
+    places: &'a [u32],
+    layer: usize,
+}
+
+/// One of them.
+pub struct LayerSlot<'a> {
+    /// Its rows among those of the step.
+    pub rows: Range<usize>,
+    /// How many tokens came before them.
+    pub start: usize,
+    /// What the layer remembers of them.
+    pub state: &'a mut LayerState,
+}
+
+impl LayerSlots<'_, '_> {
+    /// The position of each row in its own sequence.
+    pub fn places(&self) -> &[u32] {
+        self.places
+    }
+
+    /// One after the other.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = LayerSlot<'_>> {
+        let layer = self.layer;
+        let mut end = 0;
+        self.feeds.iter_mut().map(move |feed| {
+            let rows = end..end + feed.ids.len();
+            end = rows.end;
+            LayerSlot { rows, start: feed.slot.length, state: &mut feed.slot.layers[layer] }
+        })
+    }
+}
