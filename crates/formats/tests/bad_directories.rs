@@ -261,3 +261,16 @@ fn shards_are_read_and_must_agree_with_their_index() {
     edit(directory.path(), index, |json| *json = json!({}));
     assert!(failure(directory.path()).contains("missing field `weight_map`"));
 }
+
+#[test]
+fn a_context_of_a_hundred_million_takes_memory_when_it_is_used() {
+    let directory = saved("rope");
+    edit(directory.path(), "config.json", |json| json["model"]["context"] = json!(100_000_000));
+    let before = pool::usage().in_use;
+    let loaded = load(directory.path()).unwrap();
+    assert_eq!(loaded.model.config().context(), 100_000_000);
+    let logits = loaded.model.generates().unwrap().next_logits(&[0, 1, 2], 1);
+    assert!(logits.data().iter().all(|x| x.is_finite()));
+    // A table of all positions alone would take more than 1.5 GB; other tests run beside this one.
+    assert!(pool::usage().in_use < before + (200 << 20));
+}

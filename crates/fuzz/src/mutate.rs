@@ -19,7 +19,7 @@ pub enum Form {
 /// A damaged copy of `bytes`.
 pub fn mutate(bytes: &[u8], form: Form, dice: &mut Dice) -> Vec<u8> {
     let mut out = bytes.to_vec();
-    for _ in 0..1 + dice.below(3) {
+    for _ in 0..=dice.below(3) {
         out = match (form, dice.below(4)) {
             (Form::Json, 1..) => json_text(&out, dice),
             (Form::Text, 1 | 2) => numbers(&out, dice),
@@ -56,7 +56,7 @@ fn damage(mut bytes: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
             drop(bytes.splice(at..end, moved));
         }
         7 => {
-            let random: Vec<u8> = (0..len).map(|_| dice.next() as u8).collect();
+            let random: Vec<u8> = (0..len).map(|_| dice.any() as u8).collect();
             drop(bytes.splice(at..end, random));
         }
         _ => return numbers(&bytes, dice),
@@ -112,7 +112,7 @@ fn numbers(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
         return out;
     }
     let start = *dice.one(&starts);
-    let end = (start..).find(|&i| !is_digit(i)).unwrap_or(bytes.len());
+    let end = (start..bytes.len()).find(|&i| !is_digit(i)).unwrap_or(bytes.len());
     out.splice(start..end, number(dice).bytes());
     out
 }
@@ -190,7 +190,7 @@ fn text(dice: &mut Dice) -> String {
         4 => "\0".to_owned(),
         5 => "a\u{301}\u{202e}𝕏🦊".repeat(1 + dice.below(40)),
         6 => number(dice).to_owned(),
-        _ => char::from(dice.next() as u8).to_string(),
+        _ => char::from(dice.any() as u8).to_string(),
     }
 }
 

@@ -126,7 +126,7 @@ fn follow(
     });
     let mut under_way: Option<Instant> = None;
     // Preparing the good files may take a while, too.
-    let patience = limits.time + Duration::from_secs(60);
+    let patience = limits.time + Duration::from_mins(1);
     let mut quiet_since = Instant::now();
     loop {
         match lines.recv_timeout(Duration::from_millis(50)) {

@@ -3,6 +3,9 @@
 //! A file (or a preset by name) comes first, then settings such as `train.lr=3e-4`, which are put
 //! over it.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use hearken_base::settings::{self, Setting, Settings, Value};
 use hearken_base::{Error, Result, names, nearest};
 use hearken_nn::config::ModelConfig;

@@ -1,5 +1,8 @@
 //! A model to work with: found, verified, loaded, and joined with its tokenizer.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use hearken_base::{Error, Result};
 use hearken_data::tokenizer::{Special, Tokenizer};
 use hearken_formats::{self as formats, Family, Loaded, SpecialTokens};

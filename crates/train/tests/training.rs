@@ -4,6 +4,7 @@ mod common;
 
 use common::{Network, bits, config, setup, untimed};
 use hearken_base::settings::Settings;
+use hearken_kernels::isa;
 use hearken_kernels::threads::with_threads;
 use hearken_store::TensorFile;
 use hearken_tensor::Param;
@@ -97,7 +98,11 @@ fn a_run_leaves_all_its_files() {
     // Every metric has its key, and `val_loss` is there on every line.
     assert!(rows.iter().all(|row| row.get("val_loss").is_some()));
     assert!(rows[6]["val_score"].is_f64() && rows[5].get("val_score").is_none());
+    let set = isa::for_batches(isa::current).name();
+    let kept = fs::read_to_string(dir.path().join("config.toml")).unwrap();
+    assert!(kept.contains(&format!("HEARKEN_SIMD={set} gives the same bits")), "{kept}");
     let report = fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert!(report.contains("instruction set") && report.contains(set));
     assert!(report.contains("&lt;b&gt;") && report.contains("Attention entropy per layer"));
     assert!(report.contains("Validation score") && report.contains("best validation loss"));
     // `last` is the model that training ended with, and `best` the one of the lowest loss.

@@ -5,6 +5,7 @@ use crate::{CHARACTERS, model_directory, parse, with_model, write_model};
 use hearken::nn::models::{Model, PredictsTokens, Tokens};
 use hearken::nn::pass::Pass;
 use hearken::store::TensorFile;
+use hearken::tensor::Tensor;
 use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
 
 #[test]
@@ -102,4 +103,35 @@ fn bad_input_is_refused_with_a_hint() {
     std::fs::write(directory.path().join("model.safetensors"), b"junk").unwrap();
     refused("weights", &[], "model.safetensors");
     refused("logits", &["--ids", "1", "--out", out], "model.safetensors");
+}
+
+#[test]
+fn names_of_strangers_do_not_command_the_terminal() {
+    let directory = model_directory();
+    let long = "x".repeat(65_536);
+    let tensors = [("\x1b[2Jgone", Tensor::zeros([2])), (long.as_str(), Tensor::zeros([3]))];
+    let path = directory.path().join("model.safetensors");
+    hearken::store::write(&path, tensors.iter().map(|(name, tensor)| (*name, tensor))).unwrap();
+    let table = run(&mut with_model(&["inspect", "weights"], directory.path(), &[])).succeeded();
+    assert!(table.stdout.contains("\\u{1b}[2Jgone") && !table.stdout.contains('\x1b'));
+    assert!(table.stdout.contains(&long));
+    let missing = directory.path().join("\x1b]0;title\x07");
+    let ran = run(&mut with_model(&["inspect", "weights"], &missing, &[]));
+    assert!(
+        !ran.stderr.contains('\x1b') && ran.stderr.contains("\\u{1b}]0;title"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn the_model_that_is_read_is_not_overwritten() {
+    let directory = model_directory();
+    write_model(directory.path());
+    let path = directory.path().join("model.safetensors");
+    let before = std::fs::read(&path).unwrap();
+    let out = path.to_str().unwrap();
+    let rest = ["--ids", "1,2", "--out", out];
+    run(&mut with_model(&["inspect", "logits"], directory.path(), &rest)).refused("another --out");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
 }
