@@ -18,4 +18,5 @@ pub mod scope;
 pub mod slot;
 pub mod stack;
 pub mod taps;
+pub mod trace;
 pub mod variants;

@@ -47,6 +47,12 @@ impl Pattern {
         Ok(Self { name: name.to_owned(), heads: Some(heads) })
     }
 
+    /// The values whose gradients it names, if it is one of gradients, `d.…`.
+    pub(crate) fn of_gradients(&self) -> Option<Self> {
+        let name = self.name.strip_prefix("d.")?.to_owned();
+        Some(Self { name, heads: self.heads })
+    }
+
     /// Is this the name of such a value, heads apart?
     pub(super) fn matches(&self, name: &str) -> bool {
         let mut pieces = self.name.split('*');
