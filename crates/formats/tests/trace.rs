@@ -1,5 +1,5 @@
 //! What happens inside models that `transformers` has written, against what PyTorch computes inside of
-//! them: see `fixtures/trace.py`.
+//! them: see `fixtures/make_trace.py`.
 
 use hearken_formats::load;
 use hearken_nn::models::Tokens;

@@ -30,19 +30,24 @@ pub(crate) fn attention(run: impl FnOnce(&Pass)) -> Observation {
 /// Of a head's scores (B, T, S): the entropy −Σⱼ pⱼ ln pⱼ of p = softmax(scores), and what it would
 /// be if everything visible had the same weight; both as means over the queries that see anything.
 ///
-/// With lse = ln Σⱼ exp(sⱼ), −ln pⱼ is lse − sⱼ: a key that has all the weight adds exactly 0.
+/// With wⱼ = exp(sⱼ − max), −Σ p ln p is ln Σw − Σ w·(s − max) / Σw: 0 if one key has all the weight.
 fn entropy(scores: &Tensor) -> Tensor {
     let (mut sum, mut most, mut queries) = (0.0, 0.0, 0);
     for row in scores.data().chunks(scores.shape().width().max(1)) {
-        let seen = || row.iter().filter(|s| **s != f32::NEG_INFINITY).map(|s| f64::from(*s));
-        let visible = seen().count();
-        if visible == 0 {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if largest == f32::NEG_INFINITY {
             continue;
         }
-        let largest = seen().fold(f64::NEG_INFINITY, f64::max);
-        let lse = largest + seen().map(|s| (s - largest).exp()).sum::<f64>().ln();
-        sum += seen().map(|s| (s - lse).exp() * (lse - s)).sum::<f64>();
-        most += (visible as f64).ln();
+        let (mut total, mut weighted, mut visible) = (0.0, 0.0, 0);
+        for score in row.iter().filter(|score| **score != f32::NEG_INFINITY) {
+            let below = score - largest;
+            let weight = f64::from(below.exp());
+            total += weight;
+            weighted += weight * f64::from(below);
+            visible += 1;
+        }
+        sum += total.ln() - weighted / total;
+        most += f64::from(visible).ln();
         queries += 1;
     }
     let mean = |sum: f64| (sum / f64::from(queries.max(1))) as f32;

@@ -24,14 +24,15 @@ use std::sync::Arc;
 
 /// What the projections give.
 const PROJECTED: [&str; 3] = ["queries", "keys", "values"];
-const ROTATED: [&str; 2] = ["rotated_queries", "rotated_keys"];
+/// What comes of them, and small beside scores and weights.
+const SMALL: [&str; 3] = ["rotated_queries", "rotated_keys", "mixed"];
 
 /// How much of an attention layer's inside is wanted, behind its projections.
 pub(super) fn interest(at: &Place, pass: &Pass) -> Interest {
-    let small = pass.interest(at, &[&ROTATED[..], &["mixed"]].concat());
-    // Heads of these are cut out of the whole, which is there anyway.
-    let small = if small == Interest::None { small } else { Interest::Whole };
-    small.max(pass.interest(at, &["scores", "weights"]))
+    if pass.wants(at, &SMALL) {
+        return Interest::Whole; // also if it is for heads: they are cut out of it
+    }
+    pass.interest(at, &["scores", "weights"])
 }
 
 /// Shows the parts of a packed projection (B, T, H·D + K·D + K·Dv).
@@ -101,8 +102,8 @@ impl Watched<'_> {
         let ([batch, t, _], [_, s, _]) = (q.value().dims(), k.value().dims());
         let (mut q, mut k, v) = (split(q, h), split(k, groups), split(v, groups));
         if rotated {
-            q = pass.tap_heads(at, ROTATED[0], q);
-            k = pass.tap_heads(at, ROTATED[1], k);
+            q = pass.tap_heads(at, "rotated_queries", q);
+            k = pass.tap_heads(at, "rotated_keys", k);
         }
         // Heads that share keys are adjacent: together they are one tall matrix of queries.
         let tall = h / groups * t;
