@@ -109,10 +109,10 @@ def main():
             rows.append((name, *compare(arguments.hearken, folder / name, folder)))
         for saved in arguments.saved:
             directory = pathlib.Path(saved)
-            rows.append((directory.name, *compare(arguments.hearken, directory, folder)))
-    print(f"{'model':20} {'values':>6} {'outputs':>9} {'values':>9} {'gradients':>9}  worst gradient")
+            rows.append((saved, *compare(arguments.hearken, directory, folder)))
+    print(f"{'model':40} {'values':>6} {'outputs':>9} {'values':>9} {'gradients':>9}  worst gradient")
     for name, ((outputs, _), (values, _), (gradients, where)), count in rows:
-        print(f"{name:20} {count:6} {outputs:9.1e} {values:9.1e} {gradients:9.1e}  {where}")
+        print(f"{name:40} {count:6} {outputs:9.1e} {values:9.1e} {gradients:9.1e}  {where}")
     fine = all(
         outputs <= VALUES and values <= VALUES and gradients <= GRADIENTS
         for _, ((outputs, _), (values, _), (gradients, _)), _ in rows

@@ -234,7 +234,7 @@ impl Taps {
         let mut x = x;
         for (hook, part) in parts() {
             if let Action::Replace(f) = &hook.action {
-                x = hook.replace(f, part, x, name);
+                x = hook.replace(f, part, &x, name);
             }
         }
         for (hook, part) in parts() {
@@ -277,20 +277,20 @@ impl Hook {
         }
     }
 
-    fn replace(&self, f: &dyn Fn(&Var) -> Var, part: Part, x: Var, name: &str) -> Var {
+    fn replace(&self, f: &dyn Fn(&Var) -> Var, part: Part, x: &Var, name: &str) -> Var {
         self.met.store(true, Ordering::Relaxed);
         let same_shape = |new: Var, old: &Var| {
             let (new_shape, old_shape) = (new.shape(), old.shape());
             assert_eq!(new_shape, old_shape, "{} is replaced by another shape", part.name(name));
             new
         };
-        let Part::Head(head) = part else { return same_shape(f(&x), &x) };
+        let Part::Head(head) = part else { return same_shape(f(x), x) };
         let dims = x.shape().dims().to_vec(); // [B, heads, …]
-        let one = slice(&x, 1, head..head + 1);
+        let one = slice(x, 1, head..head + 1);
         let (one_shape, rest) = (one.shape(), [&dims[..1], &dims[2..]].concat());
         let one = reshape(one, rest.as_slice());
         let new = reshape(same_shape(f(&one), &one), one_shape);
-        let (before, after) = (slice(&x, 1, 0..head), slice(&x, 1, head + 1..dims[1]));
+        let (before, after) = (slice(x, 1, 0..head), slice(x, 1, head + 1..dims[1]));
         concat(&[&before, &new, &after], 1)
     }
 }

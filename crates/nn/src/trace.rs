@@ -37,13 +37,10 @@ pub fn trace(
 ) -> Result<Trace> {
     let taps = Arc::new(taps(options, targets.is_some())?);
     let pass = Pass::evaluate().watched(&taps);
-    let loss = match targets {
-        Some(targets) => Some(model.loss(tokens, targets, &pass, Options::default()).mean()),
-        None => {
-            no_grad(|| model.logits_with(tokens, &pass));
-            None
-        }
-    };
+    let loss = targets.map(|targets| model.loss(tokens, targets, &pass, Options::default()).mean());
+    if loss.is_none() {
+        no_grad(|| model.logits_with(tokens, &pass));
+    }
     if let Some(name) = taps.overflow() {
         let most = options.most_bytes.unwrap_or_default() as f64 / 1e6;
         return Err(Error::new(
@@ -61,7 +58,9 @@ pub fn trace(
     if let Some(loss) = &loss {
         let before: Vec<_> = model.parameters().iter().map(|p| (p, p.gradient())).collect();
         loss.backward();
-        before.into_iter().for_each(|(p, gradient)| p.set_gradient(gradient));
+        for (parameter, gradient) in before {
+            parameter.set_gradient(gradient);
+        }
     }
     Ok(Trace { loss: loss.map(|loss| loss.value().item()), tensors: taps.take() })
 }

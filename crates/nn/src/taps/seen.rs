@@ -76,12 +76,11 @@ impl Seen {
             return false;
         }
         self.bytes = bytes;
-        match place {
-            Some(place) => self.entries[place].1 = entry,
-            None => {
-                self.places.insert(name.clone(), self.entries.len());
-                self.entries.push((name, entry));
-            }
+        if let Some(place) = place {
+            self.entries[place].1 = entry;
+        } else {
+            self.places.insert(name.clone(), self.entries.len());
+            self.entries.push((name, entry));
         }
         true
     }

@@ -53,7 +53,7 @@ pub(super) fn tap_apart(parts: [&Var; 3], heads: &Heads, at: &Place, pass: &Pass
     let counts = [heads.queries, heads.keys, heads.keys];
     std::array::from_fn(|i| {
         let split = split(parts[i].clone(), counts[i]); // (B, heads, T, D)
-        merge(pass.tap_heads(at, PROJECTED[i], split))
+        merge(&pass.tap_heads(at, PROJECTED[i], split))
     })
 }
 
@@ -71,9 +71,9 @@ fn split(x: Var, heads: usize) -> Var {
 }
 
 /// (B, N, T, D) → (B, T, N·D)
-fn merge(x: Var) -> Var {
+fn merge(x: &Var) -> Var {
     let [batch, heads, tokens, width] = x.value().dims();
-    reshape(transpose(&x, 1, 2), [batch, tokens, heads * width])
+    reshape(transpose(x, 1, 2), [batch, tokens, heads * width])
 }
 
 /// One attention, as it is shown.
@@ -116,7 +116,7 @@ impl Watched<'_> {
             weights = &weights * &Var::constant(kept(Dropout::new(key.words(), p), &weights));
         }
         let mixed = matmul(&reshape(weights, [batch, groups, tall, s]), &v);
-        merge(pass.tap_heads(at, "mixed", reshape(mixed, [batch, h, t, value_width])))
+        merge(&pass.tap_heads(at, "mixed", reshape(mixed, [batch, h, t, value_width])))
     }
 
     /// Shows the heads of scores and weights that are read by themselves, one at a time, of queries
