@@ -14,7 +14,7 @@ pub(crate) fn attention(run: impl FnOnce(&Pass)) -> Observation {
     let mut attention: Vec<LayerAttention> = Vec::new();
     for (name, measured) in taps.take() {
         let Some((layer, _)) = name.rsplit_once(".attention.") else { continue };
-        let [entropy, most] = [measured.data()[0], measured.data()[1]];
+        let &[entropy, most] = measured.data() else { continue };
         match attention.last_mut() {
             Some(last) if last.layer == layer => last.entropy.push(entropy),
             _ => attention.push(LayerAttention {

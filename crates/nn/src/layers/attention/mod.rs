@@ -160,16 +160,13 @@ impl Attention {
             let seen = self.visibility.rule(layout, queries, keys);
             visibility::with_bias(seen, bias, heads.queries, queries, keys)
         };
-        let mixed = match slots {
-            Some(slots) => {
-                let inside = watched::interest(&self.place, pass);
-                assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
-                Var::constant(self.mechanism.by_slots(packed.value(), slots, rule))
-            }
-            None => {
-                let rule = || rule(tokens, tokens);
-                self.mechanism.whole(&packed, rule, positions, &self.place, pass)
-            }
+        let mixed = if let Some(slots) = slots {
+            let inside = watched::interest(&self.place, pass);
+            assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
+            Var::constant(self.mechanism.by_slots(packed.value(), slots, rule))
+        } else {
+            let rule = || rule(tokens, tokens);
+            self.mechanism.whole(&packed, rule, positions, &self.place, pass)
         }; // (B, T, H·Dv)
         self.out.forward_last(&mixed, residual, &self.place, pass)
     }
