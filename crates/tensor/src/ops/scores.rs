@@ -65,9 +65,10 @@ impl Backward for ScoresBackward {
         });
         if (0..tables.len()).any(|i| gradients.wanted(1 + i)) {
             let mut dtables = vec![0.0; rule.gradient_len()];
-            for (plane, of_head) in dout.data().chunks(rows.queries * rows.keys).enumerate() {
+            let plane = (rows.queries * rows.keys).max(1);
+            for (plane, of_head) in dout.data().chunks(plane).enumerate() {
                 let mut partial = vec![0.0; rule.partial_len()];
-                for (query, row) in of_head.chunks(rows.keys).enumerate() {
+                for (query, row) in of_head.chunks(rows.keys.max(1)).enumerate() {
                     let at = rows.position(plane * rows.queries + query);
                     rule.backward(at, 0..rows.keys, row, &mut partial);
                 }
