@@ -7,6 +7,7 @@ use crate::layers::{Attention, Direction, FeedForward, Positions, Residual};
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::slot::{LayerSlots, LayerState};
+use crate::taps::Place;
 use hearken_tensor::Var;
 
 /// Another sequence that a block attends to: the last hidden states of an encoder.
@@ -26,6 +27,7 @@ pub struct Block {
     cross: Option<(Residual, Attention)>,
     residual2: Residual,
     feed_forward: FeedForward,
+    place: Place,
 }
 
 impl Block {
@@ -37,16 +39,17 @@ impl Block {
         direction: Direction,
         source_width: Option<usize>,
     ) -> Self {
-        let residual = |name| Residual::new(&(scope / name), config);
+        let residual = |norm, sum| Residual::new(scope, norm, sum, config);
         Self {
-            residual1: residual("norm1"),
+            residual1: residual("norm1", "residual_middle"),
             attention: Attention::to_itself(&(scope / "attention"), config, direction),
             cross: source_width.map(|width| {
-                let norm = residual("norm_cross");
+                let norm = residual("norm_cross", "residual_cross");
                 (norm, Attention::across(&(scope / "cross_attention"), config, width))
             }),
-            residual2: residual("norm2"),
+            residual2: residual("norm2", "residual_after"),
             feed_forward: FeedForward::new(&(scope / "feed_forward"), config),
+            place: scope.place(),
         }
     }
 
@@ -70,9 +73,10 @@ impl Block {
         pass: &Pass,
         slots: Option<LayerSlots<'_, '_>>,
     ) -> Var {
+        let x = pass.tap(&self.place, "residual_before", x.clone());
         let mut x = self
             .residual1
-            .around(x, pass, |x, onto| self.attention.forward(x, onto, positions, pass, slots));
+            .around(&x, pass, |x, onto| self.attention.forward(x, onto, positions, pass, slots));
         if let (Some((residual, attention)), Some(Memory { hidden, layout })) =
             (&self.cross, memory)
         {

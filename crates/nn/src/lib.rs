@@ -1,6 +1,6 @@
 //! Models as data: [`config`] says what a model is made of, [`layers`] are its parts, [`block`] and
 //! [`stack`] put them together, and [`models`] has a file for every kind. A layer asks its [`scope`]
-//! for parameters. [`presets`] are the well-known models, [`plan`] says what a configuration costs
+//! for parameters; [`taps`] look inside while a [`pass`] runs. [`presets`] are the well-known models, [`plan`] says what a configuration costs
 //! before anything runs.
 //!
 //! Legend of dimensions: `B` batch, `T` target length, `S` source length, `C` model width, `H`
@@ -17,4 +17,6 @@ pub mod presets;
 pub mod scope;
 pub mod slot;
 pub mod stack;
+pub mod taps;
+pub mod trace;
 pub mod variants;

@@ -1,15 +1,16 @@
-//! One pass through a model: the noise of dropout, the layout of the batch, and what is recorded.
+//! One pass through a model: the noise of dropout, the layout of the batch, and who watches.
 
-use hearken_tensor::Tensor;
+use crate::taps::{Interest, Place, Taps};
 use hearken_tensor::rng::Key;
-use std::sync::{Arc, Mutex, PoisonError};
+use hearken_tensor::{Tensor, Var};
+use std::sync::Arc;
 
 /// One pass through a model.
 #[derive(Clone, Debug, Default)]
 pub struct Pass {
     noise: Option<Noise>,
     layout: Layout,
-    record: Option<Record>,
+    taps: Option<Arc<Taps>>,
 }
 
 /// What dropout is keyed by, beside its place in the model.
@@ -72,10 +73,15 @@ impl Pass {
         self
     }
 
-    /// The same pass, with what happens inside written to `record`.
-    pub fn recorded(mut self, record: &Record) -> Self {
-        self.record = Some(record.clone());
+    /// The same pass, with what happens inside shown to `taps`.
+    pub fn watched(mut self, taps: &Arc<Taps>) -> Self {
+        self.taps = Some(taps.clone());
         self
+    }
+
+    /// Does anybody watch?
+    pub fn is_watched(&self) -> bool {
+        self.taps.is_some()
     }
 
     /// How the batch is laid out.
@@ -88,22 +94,49 @@ impl Pass {
         self.noise.map(|Noise { seed, step }| Key { seed, step, site })
     }
 
-    /// Records a value by name; `make` runs only if the pass is recorded.
-    pub fn note(&self, name: impl FnOnce() -> String, make: impl FnOnce() -> Tensor) {
-        if let Some(record) = &self.record {
-            let entry = (name(), make());
-            record.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    /// Shows a value of the layer at `at`, and gives what to go on with: `x` itself, unless somebody
+    /// replaces it.
+    pub fn tap(&self, at: &Place, value: &str, x: Var) -> Var {
+        match &self.taps {
+            Some(taps) => taps.apply(&at.name(value), x, false),
+            None => x,
         }
     }
-}
 
-/// What a pass has noted, in order.
-#[derive(Clone, Debug, Default)]
-pub struct Record(Arc<Mutex<Vec<(String, Tensor)>>>);
+    /// As [`Pass::tap`], of the layer's own result, under the path of the layer.
+    pub fn tap_result(&self, at: &Place, x: Var) -> Var {
+        self.tap(at, "", x)
+    }
 
-impl Record {
-    /// All that was noted so far; the record is empty afterwards.
-    pub fn take(&self) -> Vec<(String, Tensor)> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// As [`Pass::tap`], of a value (B, heads, …).
+    pub fn tap_heads(&self, at: &Place, value: &str, x: Var) -> Var {
+        match &self.taps {
+            Some(taps) => taps.apply(&at.name(value), x, true),
+            None => x,
+        }
+    }
+
+    /// Is any of these values wanted?
+    pub fn wants(&self, at: &Place, values: &[&str]) -> bool {
+        self.interest(at, values) != Interest::None
+    }
+
+    /// How much is wanted of these values, of the one of which most is.
+    pub(crate) fn interest(&self, at: &Place, values: &[&str]) -> Interest {
+        let Some(taps) = &self.taps else { return Interest::None };
+        let each = values.iter().map(|value| taps.interest(&at.name(value)));
+        each.max().unwrap_or(Interest::None)
+    }
+
+    /// Is this head of a value wanted by itself?
+    pub(crate) fn reads_head(&self, at: &Place, value: &str, head: usize) -> bool {
+        self.taps.as_ref().is_some_and(|taps| taps.reads_head(&at.name(value), head))
+    }
+
+    /// Shows a head of a value that was computed by itself.
+    pub(crate) fn show_head(&self, at: &Place, value: &str, head: usize, x: &Tensor) {
+        if let Some(taps) = &self.taps {
+            taps.show_head(&at.name(value), head, x);
+        }
     }
 }

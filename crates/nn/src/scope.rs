@@ -7,6 +7,7 @@
 
 use crate::config::{InitConfig, InitKind};
 use crate::layers::Dropout;
+use crate::taps::Place;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Role, Tensor};
 use std::collections::HashSet;
@@ -75,6 +76,11 @@ impl Scope {
     /// The full name of `name` here.
     pub fn path(&self, name: impl Display) -> String {
         if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// This place, for the names of what happens here.
+    pub fn place(&self) -> Place {
+        Place::new(self.path.clone())
     }
 
     /// All parameters that were made under the root so far, in order.

@@ -13,6 +13,7 @@ use crate::layers::{Direction, Dropout, Norm, Positions};
 use crate::pass::Pass;
 use crate::scope::Scope;
 use crate::slot::{Sequences, Slot};
+use crate::taps::Place;
 use hearken_tensor::{Var, checkpoint};
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub struct Stack {
     blocks: Vec<Arc<Block>>,
     norm: Option<Norm>,
     checkpointing: bool,
+    place: Place,
 }
 
 impl Stack {
@@ -50,6 +52,7 @@ impl Stack {
                 Norm::new(&(&scope / "norm"), config.norm, config.width, config.bias.norm)
             }),
             checkpointing: false,
+            place: scope.place(),
         }
     }
 
@@ -76,7 +79,9 @@ impl Stack {
             Some(sequences) => Some(sequences.places()),
             None => pass.layout().packing.as_ref().map(|packing| &*packing.positions),
         };
-        let x = self.positions.join(x, places);
+        let x = pass.tap(&self.place, "embedding", x);
+        let tap = |positions| pass.tap(&self.place, "positions", positions);
+        let x = self.positions.join(x, places, tap);
         let mut x = self.dropout.forward(x, pass);
         for (i, block) in self.blocks.iter().enumerate() {
             let slots = sequences.as_mut().map(|sequences| sequences.layer(i));
@@ -90,7 +95,7 @@ impl Stack {
             sequences.advance();
         }
         match &self.norm {
-            Some(norm) => norm.forward(&x),
+            Some(norm) => norm.forward(&x, pass),
             None => x,
         }
     }

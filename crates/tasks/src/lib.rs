@@ -10,6 +10,7 @@
 pub mod config;
 pub mod data;
 pub mod next_token;
+mod observe;
 pub mod open;
 
 pub use config::{DataConfig, RunConfig};

@@ -4,6 +4,7 @@
 //! the validation set, and on the way over a sample of it.
 
 use crate::data::TextData;
+use crate::observe;
 use hearken_base::Result;
 use hearken_data::batches::{Batch, IGNORED};
 use hearken_formats::{self as formats, SpecialTokens};
@@ -11,12 +12,12 @@ use hearken_infer::generate::{Flow, Request, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::models::{Generates, Model, Tokens};
-use hearken_nn::pass::{Layout, Noise, Pass, Record};
+use hearken_nn::pass::{Layout, Noise, Pass};
 use hearken_nn::plan::Plan;
+use hearken_tensor::Param;
 use hearken_tensor::ops::cross_entropy::Options;
-use hearken_tensor::{Param, no_grad};
 use hearken_train::{
-    Evaluation, Extent, LayerAttention, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
+    Evaluation, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
 };
 use std::path::Path;
 
@@ -124,15 +125,9 @@ impl Task for NextToken {
     fn observe(&mut self, step: u64) -> Result<Observation> {
         // One row is enough to see whether heads have collapsed.
         let batch = self.data.batches.rows_of(step, 0..1);
-        let record = Record::default();
-        no_grad(|| self.model().hidden(&tokens(&batch), &Pass::evaluate().recorded(&record)));
-        let layers = record.take().into_iter().filter_map(|(name, values)| {
-            let layer = name.strip_suffix(".attention.entropy")?.to_owned();
-            // (H) entropies, then the most there could be.
-            let (most, entropy) = values.data().split_last()?;
-            Some(LayerAttention { layer, entropy: entropy.to_vec(), most: *most })
-        });
-        Ok(Observation { attention: layers.collect() })
+        Ok(observe::attention(|pass| {
+            self.model().hidden(&tokens(&batch), pass);
+        }))
     }
 
     fn save_model(&self, dir: &Path) -> Result<()> {

@@ -8,10 +8,10 @@
 //! - NaN in gives NaN out, infinity gives a defined result, and neither panics or hangs.
 
 use hearken_kernels::activation::Activation;
-use hearken_kernels::attention::scores::Causal;
+use hearken_kernels::attention::scores::{Causal, Relative};
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::ops::activations::gelu;
-use hearken_tensor::ops::attention::{Attend, attention, attention_packed};
+use hearken_tensor::ops::attention::{Attend, Rule, attention, attention_packed};
 use hearken_tensor::ops::concat::concat;
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
 use hearken_tensor::ops::dropout::dropout;
@@ -24,8 +24,10 @@ use hearken_tensor::ops::linear::linear;
 use hearken_tensor::ops::matmul::{matmul, matmul_transposed};
 use hearken_tensor::ops::mean::mean_over;
 use hearken_tensor::ops::mse::mse;
+use hearken_tensor::ops::reshape::reshape;
 use hearken_tensor::ops::rms_norm::rms_norm;
 use hearken_tensor::ops::rope::{rope, rope_at};
+use hearken_tensor::ops::scores::scores;
 use hearken_tensor::ops::slice::slice;
 use hearken_tensor::ops::softmax::softmax;
 use hearken_tensor::ops::transpose::transpose;
@@ -34,6 +36,7 @@ use hearken_tensor::rope_table::{RopeTable, Scaling};
 use hearken_tensor::{Tensor, Var, ops};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 const KEY: Key = Key { seed: 1, step: 1, site: 1 };
 
@@ -49,6 +52,13 @@ fn table(width: usize, positions: usize) -> RopeTable {
 /// Two heads.
 fn attend(q: &Var, k: &Var, v: &Var) -> Var {
     attention(q, k, v, &[], &Attend::new(2))
+}
+
+/// The scores of products (B, 2, T, S), with a table (2, 3) of biases for distances of up to 1.
+fn biased(products: &Var, table: &Var, learned: &Var) -> Var {
+    let [_, _, t, s] = products.value().dims();
+    let rule: Rule = Arc::new(Relative::new(table.value().clone(), 1, t, s));
+    scores(products.clone(), 0.5, 0, &[learned], &rule)
 }
 
 /// An operation, a call of it that does not fit, and what the panic must say.
@@ -91,6 +101,17 @@ fn misfits() -> Vec<Misfit> {
         ),
         misfit("concat", || concat(&[&ones(&[2, 3]), &ones(&[2, 4])], 0), &["(2, 3)", "(2, 4)"]),
         misfit("concat", || concat(&[&ones(&[2, 3]), &ones(&[2])], 0), &["(2, 3)", "(2)"]),
+        misfit("reshape", || reshape(ones(&[2, 3]), [7]), &["(2, 3)", "(7)"]),
+        misfit(
+            "scores",
+            || biased(&ones(&[2, 3, 3]), &ones(&[2, 3]), &ones(&[2, 3])),
+            &["(2, 3, 3)", "4 dimensions"],
+        ),
+        misfit(
+            "scores",
+            || biased(&ones(&[1, 2, 3, 3]), &ones(&[2, 3]), &ones(&[2, 5])),
+            &["[10]", "6"],
+        ),
         misfit("slice", || slice(&ones(&[2, 3]), 1, 2..4), &["(2, 3)", "2..4"]),
         misfit("transpose", || transpose(&ones(&[2, 3]), 0, 2), &["(2, 3)", "2"]),
         misfit("mean", || mean_over(&ones(&[2, 3]), 2), &["(2, 3)", "2"]),
@@ -248,6 +269,11 @@ fn with_dimension(n: usize) -> Vec<(&'static str, Vec<Var>, Var, Vec<usize>)> {
     run("scale", &[&[n, 3]], &|v| &v[0] * 2.0, &[n, 3]);
     run("concat", &[&[2, n], &[2, 3]], &|v| concat(&[&v[0], &v[1]], 1), &[2, n + 3]);
     run("concat", &[&[n, 2], &[n, 3]], &|v| concat(&[&v[0], &v[1]], 1), &[n, 5]);
+    run("reshape", &[&[n, 6]], &|v| reshape(v[0].clone(), [2, n, 3]), &[2, n, 3]);
+    let biased = |v: &[Var]| biased(&v[0], &v[1], &v[1]);
+    run("scores", &[&[n, 2, 3, 4], &[2, 3]], &biased, &[n, 2, 3, 4]);
+    run("scores", &[&[1, 2, n, 4], &[2, 3]], &biased, &[1, 2, n, 4]);
+    run("scores", &[&[1, 2, 3, n], &[2, 3]], &biased, &[1, 2, 3, n]);
     run("slice", &[&[n, 3]], &|v| slice(&v[0], 1, 1..3), &[n, 2]);
     run("slice", &[&[4, 3]], &|v| slice(&v[0], 0, 2..2 + n), &[n, 3]);
     run("transpose", &[&[n, 3]], &|v| transpose(&v[0], 0, 1), &[3, n]);

@@ -12,7 +12,8 @@ use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
 fn logits_are_those_of_the_model() {
     let directory = model_directory();
     let model = write_model(directory.path());
-    let out = directory.path().join("logits.safetensors");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("logits.safetensors");
     let rest = ["--ids", "1,2,3", "--ids", "4,5,6", "--out", out.to_str().unwrap()];
     let ran = run(&mut with_model(&["inspect", "logits"], directory.path(), &rest)).succeeded();
     assert!(ran.stdout.starts_with("logits (2, 3, 29) in "), "{}", ran.stdout);
@@ -31,7 +32,8 @@ fn logits_are_those_of_the_model() {
 fn gradients_come_with_the_loss_and_the_names_of_the_directory() {
     let directory = model_directory();
     let model = write_model(directory.path());
-    let out = directory.path().join("gradients.safetensors");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("gradients.safetensors");
     let rest =
         ["--ids", "1,2,3", "--targets", "-100,3,4", "--out", out.to_str().unwrap(), "--json"];
     let ran = run(&mut with_model(&["inspect", "gradients"], directory.path(), &rest));
@@ -82,9 +84,62 @@ fn weights_are_listed_with_their_norms() {
 }
 
 #[test]
+fn a_trace_has_every_value_and_with_targets_every_gradient() {
+    let directory = model_directory();
+    let model = write_model(directory.path());
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("trace.safetensors");
+    let ids = ["--ids", "1,2,3", "--out", out.to_str().unwrap()];
+    let trace = |rest: &[&str]| {
+        let rest = [&ids[..], rest].concat();
+        run(&mut with_model(&["inspect", "trace"], directory.path(), &rest)).succeeded().stdout
+    };
+    let names = || {
+        let file = TensorFile::open(&out).unwrap();
+        file.entries().iter().map(|entry| entry.name.clone()).collect::<Vec<_>>()
+    };
+    let said = trace(&[]);
+    assert!(said.starts_with("34 tensors ("), "{said}"); // 4, and 2 × 15 without gate and rotation
+    assert_eq!(names().len(), 34);
+    let file = TensorFile::open(&out).unwrap();
+    let weights = file.tensor("blocks.1.attention.weights").unwrap();
+    assert_eq!(weights.shape().dims(), [1, 4, 3, 3]);
+    assert_eq!(weights.data()[..3], [1.0, 0.0, 0.0]);
+    let hidden = file.tensor("blocks.1.attention.scores").unwrap().data()[1];
+    assert_eq!(hidden, f32::NEG_INFINITY);
+    let want = model.logits(&Tokens::new(&[1, 2, 3], 1));
+    for (got, want) in file.tensor("logits").unwrap().data().iter().zip(want.data()) {
+        assert!((got - want).abs() < 1e-5, "{got} and {want}"); // sums in another order
+    }
+
+    let json = parse(&trace(&["--targets", "-100,3,4", "--json"]));
+    let loss = model.loss(
+        &Tokens::new(&[1, 2, 3], 1),
+        &[IGNORED, 3, 4],
+        &Pass::evaluate(),
+        Options::default(),
+    );
+    let want = loss.mean().value().item();
+    assert!((json["loss"].as_f64().unwrap() as f32 - want).abs() < 1e-5, "{json}");
+    assert_eq!(json["tensors"].as_array().unwrap().len(), 68);
+    assert_eq!(names().len(), 69);
+    let file = TensorFile::open(&out).unwrap();
+    // The target of the first token does not count.
+    let gradient = file.tensor("d.logits").unwrap();
+    assert!(gradient.data()[..29].iter().all(|d| *d == 0.0));
+    assert!(gradient.data()[29..].iter().any(|d| *d != 0.0));
+
+    trace(&["--only", "blocks.0.norm*", "--only", "blocks.1.attention.weights[2]"]);
+    let mut some = names();
+    some.sort();
+    assert_eq!(some, ["blocks.0.norm1", "blocks.0.norm2", "blocks.1.attention.weights[2]"]);
+}
+
+#[test]
 fn bad_input_is_refused_with_a_hint() {
     let directory = model_directory();
-    let path = directory.path().join("out.safetensors");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.safetensors");
     let out = path.to_str().unwrap();
     let refused = |what: &str, rest: &[&str], message: &str| {
         run(&mut with_model(&["inspect", what], directory.path(), rest)).refused(message);
@@ -99,7 +154,19 @@ fn bad_input_is_refused_with_a_hint() {
     refused("logits", &["--ids", "1", "--out", "no/such/directory/x"], "no/such/directory/x");
     refused("gradients", &["--ids", "1,2", "--targets", "1", "--out", out], "1 × 2 tokens");
     refused("gradients", &["--ids", "1", "--targets", "40", "--out", out], "no token 40");
+    refused("trace", &["--ids", "1,2", "--targets", "1", "--out", out], "1 × 2 tokens");
+    refused("trace", &["--ids", "1", "--only", "a[", "--out", out], "'a[' is no pattern");
+    refused("trace", &["--ids", "1", "--only", "blocks.2.*", "--out", out], "called 'blocks.2.*'");
+    refused("trace", &["--ids", "1", "--only", "d.norm", "--out", out], "there are no targets");
+    refused("trace", &["--ids", "1", "--memory", "0", "--out", out], "--memory");
+    refused("trace", &["--ids", "1", "--memory", "1e-7", "--out", out], "no room for");
     assert!(!path.exists(), "nothing is written when the input is wrong");
+    for name in ["model.safetensors", "new.safetensors"] {
+        let own = directory.path().join(name);
+        let own = own.to_str().unwrap();
+        refused("trace", &["--ids", "1", "--out", own], "is inside the model directory");
+        refused("logits", &["--ids", "1", "--out", own], "is inside the model directory");
+    }
     std::fs::write(directory.path().join("model.safetensors"), b"junk").unwrap();
     refused("weights", &[], "model.safetensors");
     refused("logits", &["--ids", "1", "--out", out], "model.safetensors");

@@ -9,7 +9,10 @@ use super::{Dropout, Linear};
 use crate::config::{FeedForwardKind, StackConfig};
 use crate::pass::Pass;
 use crate::scope::Scope;
+use crate::taps::Place;
 use hearken_kernels::activation::Activation;
+use hearken_tensor::ops::activations::activate;
+use hearken_tensor::ops::slice::slice;
 use hearken_tensor::{Role, Var, ops};
 
 /// Two matrices with a function between them.
@@ -21,6 +24,7 @@ pub struct FeedForward {
     /// (C, F)
     down: Linear,
     dropout: Dropout,
+    place: Place,
 }
 
 impl FeedForward {
@@ -35,20 +39,38 @@ impl FeedForward {
             up: Linear::new(&(scope / "up"), rows, width, bias, Role::Hidden),
             down: Linear::new(&(scope / "down"), width, wide, bias, Role::Residual),
             dropout: scope.dropout("dropout", config.dropout.feed_forward),
+            place: scope.place(),
         }
     }
 
     /// (…, C) → (…, C), added to `residual`.
     pub fn forward(&self, x: &Var, residual: Option<&Var>, pass: &Pass) -> Var {
         let f = activation(self.kind);
-        let hidden = if self.kind.is_gated() {
+        let hidden = if pass.wants(&self.place, &["up", "gate", "active"]) {
+            self.step_by_step(x, pass) // (…, F)
+        } else if self.kind.is_gated() {
             ops::gated::gated(&self.up.forward(x), f) // (…, F)
-        } else if self.dropout.noise(pass).is_some() {
+        } else if self.dropout.noise(pass).is_some() || pass.wants(&self.place, &["out"]) {
             self.up.forward_activated(x, f) // (…, F)
         } else {
             return self.up.forward_through(x, f, &self.down, residual);
         };
-        self.down.forward_onto(&self.dropout.forward(hidden, pass), residual)
+        self.down.forward_last(&self.dropout.forward(hidden, pass), residual, &self.place, pass)
+    }
+
+    /// What `down` gets, with every value shown to taps.
+    fn step_by_step(&self, x: &Var, pass: &Pass) -> Var {
+        let (at, f) = (&self.place, activation(self.kind));
+        let up = self.up.forward(x); // (…, F or 2F)
+        let active = if self.kind.is_gated() {
+            let (last, wide) = (up.shape().rank() - 1, up.shape().width() / 2);
+            let gate = pass.tap(at, "gate", slice(&up, last, 0..wide));
+            let up = pass.tap(at, "up", slice(&up, last, wide..2 * wide));
+            &activate(gate, f) * &up
+        } else {
+            activate(pass.tap(at, "up", up), f)
+        };
+        pass.tap(at, "active", active)
     }
 }
 

@@ -1,8 +1,10 @@
 //! The output head: from hidden states to logits, or straight to the loss, without ever holding all
 //! logits.
 
+use crate::pass::Pass;
+use crate::taps::Place;
 use hearken_tensor::half::Weight;
-use hearken_tensor::ops::cross_entropy::{IGNORED, Options, Reduction};
+use hearken_tensor::ops::cross_entropy::{IGNORED, Options, Reduction, cross_entropy};
 use hearken_tensor::ops::head_cross_entropy::{head_cross_entropy, last_logits, token_losses};
 use hearken_tensor::{Tensor, Var, ops};
 
@@ -43,9 +45,13 @@ impl Head {
     }
 
     /// The loss of predicting `targets`, one per row of `hidden` (…, C).
-    pub fn loss(&self, hidden: &Var, targets: &[u32], options: Options) -> Loss {
+    pub fn loss(&self, hidden: &Var, targets: &[u32], options: Options, pass: &Pass) -> Loss {
         let options = Options { reduction: Reduction::Sum, ..options };
-        let sum = head_cross_entropy(hidden, &self.weight, self.bias.as_ref(), targets, options);
+        let sum = if pass.wants(&Place::ROOT, &["logits"]) {
+            cross_entropy(self.logits(hidden, pass), targets, options)
+        } else {
+            head_cross_entropy(hidden, &self.weight, self.bias.as_ref(), targets, options)
+        };
         let weight = targets.iter().filter(|target| **target != IGNORED).count() as f64;
         Loss { sum, weight }
     }
@@ -56,8 +62,9 @@ impl Head {
     }
 
     /// All logits, (…, V).
-    pub fn logits(&self, hidden: &Var) -> Var {
-        ops::linear::linear(hidden, &self.weight, self.bias.as_ref())
+    pub fn logits(&self, hidden: &Var, pass: &Pass) -> Var {
+        let logits = ops::linear::linear(hidden, &self.weight, self.bias.as_ref());
+        pass.tap(&Place::ROOT, "logits", logits)
     }
 
     /// The logits after the last token of each sequence of `hidden` (B, T, C): (B, V).

@@ -2,7 +2,9 @@
 //! known here and nowhere else; adapters and quantised blocks will be, too.
 
 use super::Head;
+use crate::pass::Pass;
 use crate::scope::Scope;
+use crate::taps::Place;
 use hearken_kernels::activation::Activation;
 use hearken_tensor::{Param, Role, Var, ops};
 
@@ -46,6 +48,19 @@ impl Linear {
     /// The product, added to `residual`.
     pub fn forward_onto(&self, x: &Var, residual: Option<&Var>) -> Var {
         ops::linear::linear_onto(x, self.weight.weight(), self.bias().as_ref(), residual)
+    }
+
+    /// As [`Linear::forward_onto`], as the last step of the layer at `at`; the product by itself is
+    /// its value `out`.
+    pub fn forward_last(&self, x: &Var, residual: Option<&Var>, at: &Place, pass: &Pass) -> Var {
+        if !pass.wants(at, &["out"]) {
+            return self.forward_onto(x, residual);
+        }
+        let out = pass.tap(at, "out", self.forward(x));
+        match residual {
+            Some(residual) => residual + out,
+            None => out,
+        }
     }
 
     /// `f` of the product.

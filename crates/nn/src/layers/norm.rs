@@ -1,13 +1,16 @@
 //! LayerNorm or RMSNorm with their learned scale.
 
 use crate::config::{NormConfig, NormKind};
+use crate::pass::Pass;
 use crate::scope::Scope;
+use crate::taps::Place;
 use hearken_tensor::{Param, Var, ops};
 
 /// A norm over the last dimension.
 #[derive(Clone, Debug)]
 pub struct Norm {
     config: NormConfig,
+    place: Place,
     /// (C)
     weight: Param,
     /// (C); only LayerNorm has one.
@@ -19,18 +22,20 @@ impl Norm {
     pub fn new(scope: &Scope, config: NormConfig, width: usize, bias: bool) -> Self {
         let weight = scope.vector("weight", width, 1.0);
         let bias = bias && config.kind == NormKind::Layer;
-        Self { config, weight, bias: bias.then(|| scope.vector("bias", width, 0.0)) }
+        let place = scope.place();
+        Self { config, place, weight, bias: bias.then(|| scope.vector("bias", width, 0.0)) }
     }
 
     /// (…, C) → (…, C)
-    pub fn forward(&self, x: &Var) -> Var {
+    pub fn forward(&self, x: &Var, pass: &Pass) -> Var {
         let (weight, eps) = (self.weight.var(), self.config.eps);
-        match self.config.kind {
+        let normed = match self.config.kind {
             NormKind::Layer => {
                 let bias = self.bias.as_ref().map(Param::var);
                 ops::layer_norm::layer_norm(x, Some(&weight), bias.as_ref(), eps)
             }
             NormKind::Rms => ops::rms_norm::rms_norm(x, Some(&weight), eps),
-        }
+        };
+        pass.tap_result(&self.place, normed)
     }
 }

@@ -110,8 +110,8 @@ impl Positions {
     }
 
     /// Joins position vectors to token vectors `x` (B, T, …), which stand at `places`, or else where
-    /// they come in their row.
-    pub fn join(&self, x: Var, places: Option<&[u32]>) -> Var {
+    /// they come in their row; `tap` is shown the position vectors.
+    pub fn join(&self, x: Var, places: Option<&[u32]>, tap: impl FnOnce(Var) -> Var) -> Var {
         if !matches!(self.kind, Kind::Learned(..) | Kind::Sinusoidal(..)) {
             return x;
         }
@@ -130,7 +130,7 @@ impl Positions {
             _ => return x,
         };
         assert!(end <= context, "position {end} is beyond the context of {context}");
-        let positions = ops::embedding::embedding(table, &places, [batch, tokens]);
+        let positions = tap(ops::embedding::embedding(table, &places, [batch, tokens]));
         match combine {
             Combine::Add => x + positions,
             Combine::Concatenate { .. } => ops::concat::concat(&[&x, &positions], 2),
@@ -146,6 +146,11 @@ impl Positions {
             Some(places) => ops::rope::rope_at(projected, table, rotated, places),
             None => ops::rope::rope(projected, table, rotated, 0),
         }
+    }
+
+    /// Are queries and keys rotated?
+    pub fn rotates(&self) -> bool {
+        matches!(self.kind, Kind::Rope(_))
     }
 
     /// What is added to scores.

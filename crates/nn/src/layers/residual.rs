@@ -4,6 +4,7 @@ use super::{Dropout, Norm};
 use crate::config::{Placement, StackConfig};
 use crate::pass::Pass;
 use crate::scope::Scope;
+use crate::taps::Place;
 use hearken_tensor::{Var, ops};
 
 /// What surrounds each layer of a block.
@@ -14,16 +15,23 @@ pub struct Residual {
     /// α
     scale: f32,
     dropout: Dropout,
+    /// The block, and what the sum is called there.
+    block: Place,
+    sum: &'static str,
 }
 
 impl Residual {
-    /// With the parameters of its norm.
-    pub fn new(scope: &Scope, config: &StackConfig) -> Self {
+    /// Of a block, with the parameters of its norm under the name of that. The sum before a norm is
+    /// shown to taps as `sum`.
+    pub fn new(block: &Scope, norm: &str, sum: &'static str, config: &StackConfig) -> Self {
+        let scope = &(block / norm);
         Self {
             norm: Norm::new(scope, config.norm, config.width, config.bias.norm),
             placement: config.norm.placement,
             scale: config.residual_scale,
             dropout: scope.dropout("residual", config.dropout.residual),
+            block: block.place(),
+            sum,
         }
     }
 
@@ -36,8 +44,8 @@ impl Residual {
         layer: impl FnOnce(&Var, Option<&Var>) -> Var,
     ) -> Var {
         match self.placement {
-            Placement::Pre => self.join(x, &self.norm.forward(x), pass, layer),
-            Placement::Post => self.norm.forward(&self.join(x, x, pass, layer)),
+            Placement::Pre => self.join(x, &self.norm.forward(x, pass), pass, layer),
+            Placement::Post => self.norm.forward(&self.join(x, x, pass, layer), pass),
         }
     }
 
@@ -49,9 +57,10 @@ impl Residual {
         layer: impl FnOnce(&Var, Option<&Var>) -> Var,
     ) -> Var {
         if self.scale == 1.0 && self.dropout.noise(pass).is_none() {
-            return layer(input, Some(x));
+            return pass.tap(&self.block, self.sum, layer(input, Some(x)));
         }
         let branch = self.dropout.forward(layer(input, None), pass);
-        x + if self.scale == 1.0 { branch } else { ops::scale::scale(branch, self.scale) }
+        let branch = if self.scale == 1.0 { branch } else { ops::scale::scale(branch, self.scale) };
+        pass.tap(&self.block, self.sum, x + branch)
     }
 }

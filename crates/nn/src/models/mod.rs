@@ -83,7 +83,7 @@ pub trait PredictsTokens: Model {
 
     /// The loss of predicting `targets`, one for each token.
     fn loss(&self, tokens: &Tokens<'_>, targets: &[u32], pass: &Pass, options: Options) -> Loss {
-        self.head().loss(&self.hidden(tokens, pass), targets, options)
+        self.head().loss(&self.hidden(tokens, pass), targets, options, pass)
     }
 
     /// The loss of every target by itself (N), without gradients; 0 where it is ignored.
@@ -94,9 +94,14 @@ pub trait PredictsTokens: Model {
         })
     }
 
+    /// All logits, (B, T, V).
+    fn logits_with(&self, tokens: &Tokens<'_>, pass: &Pass) -> Var {
+        self.head().logits(&self.hidden(tokens, pass), pass)
+    }
+
     /// All logits, (B, T, V), without gradients.
     fn logits(&self, tokens: &Tokens<'_>) -> Tensor {
-        no_grad(|| self.head().logits(&self.hidden(tokens, &Pass::evaluate())).into_value())
+        no_grad(|| self.logits_with(tokens, &Pass::evaluate()).into_value())
     }
 }
 
@@ -146,6 +151,7 @@ pub fn loss_and_gradients(
     options: Options,
 ) -> (f64, f64) {
     assert!(parts > 0 && batch.is_multiple_of(parts), "{batch} sequences in {parts} equal parts");
+    assert!(parts == 1 || !pass.is_watched(), "taps watch a pass in one part, not in {parts}");
     let each = ids.len() / parts;
     let losses = side_by_side(parts, model.parameters(), |part| {
         let at = part * each..(part + 1) * each;

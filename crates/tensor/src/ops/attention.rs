@@ -329,16 +329,27 @@ impl Backward for AttentionBackward {
             }
         });
         if let Some(dtables) = dtables {
-            let mut start = 0;
-            for (i, len) in self.tables.into_iter().enumerate() {
-                let part = &dtables.data()[start..start + len]; // 6
-                start += len;
-                gradients.write(first_table + i, |dtable, write| match write {
-                    Write::Set => dtable.copy_from_slice(part),
-                    Write::Add => dtable.iter_mut().zip(part).for_each(|(d, x)| *d += x),
-                });
-            }
+            add_to_tables(&self.tables, dtables.data(), first_table, gradients); // 6
         }
+    }
+}
+
+/// Adds the gradients of a rule's learned numbers to those of the tables that they come from: the
+/// inputs from `first` on, which are so long.
+pub(super) fn add_to_tables(
+    tables: &[usize],
+    dtables: &[f32],
+    first: usize,
+    gradients: &mut Gradients<'_>,
+) {
+    let mut start = 0;
+    for (i, len) in tables.iter().enumerate() {
+        let part = &dtables[start..start + len];
+        start += len;
+        gradients.write(first + i, |dtable, write| match write {
+            Write::Set => dtable.copy_from_slice(part),
+            Write::Add => dtable.iter_mut().zip(part).for_each(|(d, x)| *d += x),
+        });
     }
 }
 

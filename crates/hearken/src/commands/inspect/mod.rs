@@ -1,6 +1,8 @@
 //! `hearken inspect`: what is inside a model, for comparison with anything else.
 
+mod input;
 mod numbers;
+mod trace;
 mod weights;
 
 use crate::failure::Failure;
@@ -18,12 +20,14 @@ const HELP: &str = "\
 Examples:
   hearken inspect weights --model DIR
   hearken inspect logits --model DIR --ids 1,2,3 --out logits.safetensors
-  hearken inspect gradients --model DIR --ids 1,2,3 --targets 2,3,4 --out gradients.safetensors";
+  hearken inspect gradients --model DIR --ids 1,2,3 --targets 2,3,4 --out gradients.safetensors
+  hearken inspect trace --model DIR --ids 1,2,3 --only 'blocks.0.*' --out trace.safetensors";
 
 #[derive(Subcommand)]
 enum What {
     Gradients(numbers::GradientArguments),
     Logits(numbers::LogitArguments),
+    Trace(trace::Arguments),
     Weights(weights::Arguments),
 }
 
@@ -31,6 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Gradients(arguments) => numbers::gradients(arguments),
         What::Logits(arguments) => numbers::logits(arguments),
+        What::Trace(arguments) => trace::run(arguments),
         What::Weights(arguments) => weights::run(arguments),
     }
 }

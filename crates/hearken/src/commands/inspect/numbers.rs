@@ -1,5 +1,6 @@
 //! `hearken inspect logits` and `hearken inspect gradients`: numbers to hold against PyTorch's.
 
+use super::input::{check_out, check_targets, check_tokens, sequences};
 use crate::failure::Failure;
 use crate::model::{ModelArguments, parse_ids, parse_targets};
 use hearken::formats;
@@ -7,7 +8,7 @@ use hearken::nn::models::Tokens;
 use hearken::nn::pass::Pass;
 use hearken::store;
 use hearken::tensor::Tensor;
-use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
+use hearken::tensor::ops::cross_entropy::Options;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -75,9 +76,7 @@ Examples:
 pub(super) fn logits(arguments: &LogitArguments) -> Result<(), Failure> {
     let ids = sequences(&arguments.ids, parse_ids)?;
     let model = arguments.model.open()?;
-    for sequence in &ids {
-        model.check(sequence)?;
-    }
+    check_tokens(&model, &ids)?;
     check_out(&arguments.out, &model.directory)?;
     let logits = model.predicts_tokens()?.logits(&Tokens::new(&ids.concat(), ids.len())); // (B, T, V)
     store::write(&arguments.out, [("logits", &logits)])?;
@@ -94,23 +93,9 @@ pub(super) fn logits(arguments: &LogitArguments) -> Result<(), Failure> {
 pub(super) fn gradients(arguments: &GradientArguments) -> Result<(), Failure> {
     let ids = sequences(&arguments.ids, parse_ids)?;
     let targets = sequences(&arguments.targets, parse_targets)?;
-    if ids.len() != targets.len() || ids[0].len() != targets[0].len() {
-        return Err(Failure::input(
-            format!(
-                "{} × {} tokens, but {} × {} targets",
-                ids.len(),
-                ids[0].len(),
-                targets.len(),
-                targets[0].len()
-            ),
-            "every token has one target",
-        ));
-    }
+    check_targets(&ids, &targets)?;
     let model = arguments.model.open()?;
-    for sequence in ids.iter().chain(&targets) {
-        let real: Vec<u32> = sequence.iter().copied().filter(|id| *id != IGNORED).collect();
-        model.check(&real)?;
-    }
+    check_tokens(&model, ids.iter().chain(&targets))?;
     check_out(&arguments.out, &model.directory)?;
     let (batch, ids, targets) = (ids.len(), ids.concat(), targets.concat());
     let (tokens, pass) = (Tokens::new(&ids, batch), Pass::evaluate());
@@ -129,16 +114,6 @@ pub(super) fn gradients(arguments: &GradientArguments) -> Result<(), Failure> {
     write_gradients(arguments, loss.value().item(), &gradients, &arguments.out)
 }
 
-/// The result must not replace a file of the model that it is computed from.
-fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
-    let inside = || Some(out.canonicalize().ok()?.parent()? == model.canonicalize().ok()?);
-    if inside() == Some(true) {
-        let message = format!("{} is a file of the model itself", out.display());
-        return Err(Failure::input(message, "choose another --out"));
-    }
-    Ok(())
-}
-
 fn write_gradients(
     arguments: &GradientArguments,
     loss: f32,
@@ -154,21 +129,4 @@ fn write_gradients(
         writeln!(out, "loss {loss}, gradients of {count} tensors in {path}")?;
     }
     Ok(())
-}
-
-/// Sequences of equal length, at least one of at least one token.
-fn sequences(
-    texts: &[String],
-    parse: fn(&str) -> Result<Vec<u32>, String>,
-) -> Result<Vec<Vec<u32>>, Failure> {
-    let hint = |message: String| Failure::input(message, "write --ids 1,2,3");
-    let all: Result<Vec<Vec<u32>>, String> = texts.iter().map(|text| parse(text)).collect();
-    let all = all.map_err(hint)?;
-    match all.iter().find(|sequence| sequence.len() != all[0].len()) {
-        None => Ok(all),
-        Some(other) => Err(Failure::input(
-            format!("sequences of {} and {} tokens", all[0].len(), other.len()),
-            "all sequences of a batch are of equal length",
-        )),
-    }
 }

@@ -6,10 +6,12 @@
 //! out = concat over heads of mix(q, k, v)·Woᵀ
 //! ```
 //! A layer that attends to itself has one packed projection to all three. [`visibility`]
-//! decides which keys a query sees; [`softmax`] mixes the visible values.
+//! decides which keys a query sees; [`softmax`] mixes the visible values; [`watched`] does so step by
+//! step for passes that watch.
 
 mod softmax;
 mod visibility;
+mod watched;
 
 pub use visibility::Direction;
 
@@ -19,6 +21,7 @@ use crate::config::StackConfig;
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::slot::{LayerSlots, LayerState};
+use crate::taps::{Interest, Place};
 use hearken_kernels::attention::Scores;
 use hearken_tensor::{Role, Var};
 use softmax::Softmax;
@@ -64,6 +67,7 @@ pub struct Attention {
     out: Linear,
     visibility: Visibility,
     mechanism: Softmax,
+    place: Place,
 }
 
 #[derive(Clone, Debug)]
@@ -120,6 +124,7 @@ impl Attention {
             out: Linear::new(&(scope / "out"), config.width, mixed, bias, Role::Residual),
             visibility,
             mechanism: Softmax::new(scope, heads, config.dropout.attention),
+            place: scope.place(),
         }
     }
 
@@ -148,17 +153,22 @@ impl Attention {
             Some(slots) => Some(slots.places()),
             None => layout.packing.as_ref().map(|packing| &*packing.positions),
         };
+        let packed = watched::tap_packed(packed, heads, &self.place, pass);
         let packed = positions.rotate(packed, heads, places);
         let bias = positions.score_bias();
         let rule = |queries, keys| {
             let seen = self.visibility.rule(layout, queries, keys);
             visibility::with_bias(seen, bias, heads.queries, queries, keys)
         };
-        let mixed = match slots {
-            Some(slots) => Var::constant(self.mechanism.by_slots(packed.value(), slots, rule)),
-            None => self.mechanism.whole(&packed, || rule(tokens, tokens), bias, pass),
+        let mixed = if let Some(slots) = slots {
+            let inside = watched::interest(&self.place, pass);
+            assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
+            Var::constant(self.mechanism.by_slots(packed.value(), slots, rule))
+        } else {
+            let rule = || rule(tokens, tokens);
+            self.mechanism.whole(&packed, rule, positions, &self.place, pass)
         }; // (B, T, H·Dv)
-        self.out.forward_onto(&mixed, residual)
+        self.out.forward_last(&mixed, residual, &self.place, pass)
     }
 
     /// The tokens of `x` (B, T, C) attend to `source` (B, S, C'), whose rows are laid out as in
@@ -175,9 +185,10 @@ impl Attention {
             panic!("this layer attends to itself")
         };
         let ([_, tokens, _], [_, sources, _]) = (x.value().dims(), source.value().dims());
-        let (q, k, v) = (queries.forward(x), keys.forward(source), values.forward(source));
-        let rule = self.visibility.rule(layout, tokens, sources);
-        let mixed = self.mechanism.apart([&q, &k, &v], rule, pass); // (B, T, H·Dv)
-        self.out.forward_onto(&mixed, residual)
+        let parts = [&queries.forward(x), &keys.forward(source), &values.forward(source)];
+        let parts = watched::tap_apart(parts, &self.mechanism.heads, &self.place, pass);
+        let rule = || self.visibility.rule(layout, tokens, sources);
+        let mixed = self.mechanism.apart(parts, rule, &self.place, pass); // (B, T, H·Dv)
+        self.out.forward_last(&mixed, residual, &self.place, pass)
     }
 }

@@ -1,18 +1,18 @@
 //! The mechanism of Vaswani et al. 2017: values mixed by softmax(q·kᵀ/√D), under a rule that says
 //! what is visible and what is added to scores.
 
+use super::watched::{self, Watched};
 use super::{Heads, Rule};
 use crate::cache::{CacheKind, KeyValues};
-use crate::layers::{Dropout, ScoreBias};
+use crate::layers::{Dropout, Positions, ScoreBias};
 use crate::pass::Pass;
 use crate::scope::Scope;
 use crate::slot::{LayerSlot, LayerSlots, LayerState};
+use crate::taps::{Interest, Place};
 use hearken_kernels::attention as kernel;
 use hearken_kernels::attention::Rows;
 use hearken_kernels::attention::pages::{Decoding, FEW_QUERIES, Sequence, gather};
-use hearken_tensor::ops::attention::{
-    Attend, attention, attention_entropy_packed, attention_packed,
-};
+use hearken_tensor::ops::attention::{Attend, attention, attention_packed};
 use hearken_tensor::{Param, Tensor, Var};
 
 /// Softmax attention.
@@ -20,14 +20,11 @@ use hearken_tensor::{Param, Tensor, Var};
 pub(super) struct Softmax {
     pub(super) heads: Heads,
     dropout: Dropout,
-    /// The layer's name, for what is noted inside it.
-    name: String,
 }
 
 impl Softmax {
     pub(super) fn new(scope: &Scope, heads: Heads, dropout: f32) -> Self {
-        let dropout = scope.dropout("dropout", dropout);
-        Self { heads, dropout, name: scope.path("entropy") }
+        Self { heads, dropout: scope.dropout("dropout", dropout) }
     }
 
     fn attend(&self, rule: Rule) -> Attend {
@@ -47,19 +44,56 @@ impl Softmax {
         &self,
         packed: &Var,
         rule: impl Fn() -> Rule,
-        bias: Option<&ScoreBias>,
+        positions: &Positions,
+        at: &Place,
         pass: &Pass,
     ) -> Var {
-        let name = || self.name.clone();
-        pass.note(name, || entropy(packed.value(), &self.attend(rule())));
-        let learned = bias.and_then(ScoreBias::learned).map(Param::var);
+        let learned = positions.score_bias().and_then(ScoreBias::learned).map(Param::var);
         let learned: Vec<&Var> = learned.iter().collect();
+        let rotated = positions.rotates();
+        let watched = |rule| self.watched(rule, rotated, &learned, at, pass);
+        match watched::interest(at, pass) {
+            Interest::None => {}
+            Interest::Heads => {
+                let [q, k, _] = watched::unpacked(&packed.detach(), &self.heads);
+                watched(rule()).show_heads([&q, &k]);
+            }
+            Interest::Whole => {
+                let parts = watched::unpacked(packed, &self.heads);
+                return watched(rule()).step_by_step(parts);
+            }
+        }
         attention_packed(packed, &learned, &self.with_noise(self.attend(rule()), pass))
     }
 
     /// Of queries (B, T, H·D) to keys (B, S, K·D) and values (B, S, K·Dv): (B, T, H·Dv).
-    pub(super) fn apart(&self, [q, k, v]: [&Var; 3], rule: Rule, pass: &Pass) -> Var {
-        attention(q, k, v, &[], &self.with_noise(self.attend(rule), pass))
+    pub(super) fn apart(
+        &self,
+        parts: [Var; 3],
+        rule: impl Fn() -> Rule,
+        at: &Place,
+        pass: &Pass,
+    ) -> Var {
+        let watched = |rule| self.watched(rule, false, &[], at, pass);
+        match watched::interest(at, pass) {
+            Interest::None => {}
+            Interest::Heads => watched(rule()).show_heads([&parts[0], &parts[1]]),
+            Interest::Whole => return watched(rule()).step_by_step(parts),
+        }
+        let [q, k, v] = &parts;
+        attention(q, k, v, &[], &self.with_noise(self.attend(rule()), pass))
+    }
+
+    fn watched<'a>(
+        &'a self,
+        rule: Rule,
+        rotated: bool,
+        learned: &'a [&'a Var],
+        at: &'a Place,
+        pass: &'a Pass,
+    ) -> Watched<'a> {
+        let dropout = self.dropout.noise(pass);
+        Watched { heads: &self.heads, at, pass, rotated, rule, learned, dropout }
     }
 
     /// What it remembers of a sequence that has not begun.
@@ -141,15 +175,4 @@ impl Softmax {
         step.forward(&sequences, out.data_mut());
         out
     }
-}
-
-/// The mean entropy of each head's weights, and behind them the most it could be if every
-/// query gave all that it sees the same weight, (H + 1).
-fn entropy(packed: &Tensor, attend: &Attend) -> Tensor {
-    let own = attention_entropy_packed(packed, attend);
-    // With all products 0, only the rule is left; a bias makes this a little less than the
-    // most, which is what heads start from.
-    let even = attention_entropy_packed(packed, &attend.clone().scale(0.0));
-    let most = even.data().iter().copied().fold(0.0, f32::max);
-    Tensor::new([own.data().len() + 1], &[own.data(), &[most]].concat())
 }

@@ -1,0 +1,149 @@
+//! `hearken inspect trace`: everything that happens inside a model in one pass.
+
+use super::input::{check_out, check_targets, check_tokens, sequences};
+use crate::failure::Failure;
+use crate::machine;
+use crate::model::{ModelArguments, parse_ids, parse_targets};
+use hearken::nn::models::Tokens;
+use hearken::nn::taps::Pattern;
+use hearken::nn::trace::{Trace, TraceOptions, trace};
+use hearken::show::number;
+use hearken::store;
+use hearken::tensor::Tensor;
+use serde_json::json;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Write what happens inside: embeddings, attention, feed-forward, residual stream, logits.
+///
+/// The file has a tensor for every value, under its name, with a leading dimension for the
+/// sequences. With targets it also has the scalar `loss`, their mean cross-entropy (a target below 0,
+/// such as -100, does not count), and for every value the gradient of the loss as `d.NAME`.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+
+    /// The tokens of a sequence, such as 1,2,3 (several times for a batch of equal lengths)
+    #[arg(long, value_name = "IDS", required = true)]
+    ids: Vec<String>,
+
+    /// The token that should follow each of them, for gradients
+    #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
+    targets: Vec<String>,
+
+    /// Names of values to write, where * is any text, such as 'blocks.0.*' (several times for more)
+    #[arg(long, value_name = "NAMES")]
+    only: Vec<String>,
+
+    /// How many gigabytes the numbers may take [default: half of the memory that is free]
+    #[arg(long, value_name = "GB")]
+    memory: Option<f64>,
+
+    /// The safetensors file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Write names, shapes and the loss as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken inspect trace --model DIR --ids 464,3797,3332 --out trace.safetensors
+  hearken inspect trace --model DIR --ids 1,2,3 --targets 2,3,4 --out trace.safetensors
+  hearken inspect trace --model DIR --ids 1,2,3 --only '*.attention.weights' --out trace.safetensors
+  hearken inspect trace --model DIR --ids 1,2,3 --only 'blocks.3.attention.weights[2]' --out head.safetensors
+
+Names, where N counts blocks from 0 (T tokens, C width, H heads of width D, K heads of keys and
+values, F feed-forward width, V tokens that there are):
+  embedding, positions              (T, C)
+  blocks.N.residual_before          (T, C)
+  blocks.N.norm1                    (T, C)
+  blocks.N.attention.queries        (H, T, D)  and keys, values (K, T, D)
+  blocks.N.attention.rotated_queries, rotated_keys
+  blocks.N.attention.scores         (H, T, T)  minus infinity where hidden
+  blocks.N.attention.weights        (H, T, T)  their softmax
+  blocks.N.attention.mixed          (H, T, D)  the values, weighted
+  blocks.N.attention.out            (T, C)
+  blocks.N.residual_middle          (T, C)     residual_before + out
+  blocks.N.norm2                    (T, C)
+  blocks.N.feed_forward.up, gate    (T, F)
+  blocks.N.feed_forward.active      (T, F)
+  blocks.N.feed_forward.out         (T, C)
+  blocks.N.residual_after           (T, C)     residual_middle + out
+  norm                              (T, C)
+  logits                            (T, V)
+d.NAME is the gradient of a value; NAME[h] is head h alone.
+
+Keys of --json:
+  out, loss (with --targets), tensors (per tensor: name, shape)";
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let ids = sequences(&arguments.ids, parse_ids)?;
+    let targets = match arguments.targets.as_slice() {
+        [] => None,
+        texts => Some(sequences(texts, parse_targets)?),
+    };
+    if let Some(targets) = &targets {
+        check_targets(&ids, targets)?;
+    }
+    let only = arguments.only.iter().map(|text| Pattern::parse(text));
+    let options = TraceOptions {
+        only: only.collect::<Result<_, _>>()?,
+        most_bytes: most_bytes(arguments.memory)?,
+    };
+    let model = arguments.model.open()?;
+    check_tokens(&model, ids.iter().chain(targets.iter().flatten()))?;
+    check_out(&arguments.out, &model.directory)?;
+    let (batch, ids) = (ids.len(), ids.concat());
+    let targets = targets.map(|targets| targets.concat());
+    let tokens = Tokens::new(&ids, batch);
+    let traced = trace(model.predicts_tokens()?, &tokens, targets.as_deref(), &options);
+    write(arguments, &traced.map_err(with_flags)?)
+}
+
+/// The library knows no flags.
+fn with_flags(error: hearken::base::Error) -> hearken::base::Error {
+    let hint = error.hint().unwrap_or_default();
+    let hint = format!("{hint} (--only chooses names, --memory sets the limit)");
+    error.with_hint(hint)
+}
+
+fn most_bytes(gigabytes: Option<f64>) -> Result<Option<usize>, Failure> {
+    match gigabytes {
+        // Backward holds about as much again.
+        None => Ok(machine::available_bytes().map(|free| free / 2)),
+        Some(gigabytes) if gigabytes > 0.0 && gigabytes.is_finite() => {
+            Ok(Some((gigabytes * 1e9) as usize))
+        }
+        Some(gigabytes) => Err(Failure::input(
+            format!("--memory {gigabytes} is no size of memory"),
+            "write --memory 2 for two gigabytes",
+        )),
+    }
+}
+
+fn write(arguments: &Arguments, traced: &Trace) -> Result<(), Failure> {
+    let loss = traced.loss.map(Tensor::scalar);
+    let named = traced.tensors.iter().map(|(name, value)| (name.as_str(), value));
+    store::write(&arguments.out, named.chain(loss.as_ref().map(|loss| ("loss", loss))))?;
+    let mut out = io::stdout();
+    if arguments.json {
+        let tensor = |(name, value): &(String, Tensor)| json!({ "name": name, "shape": value.shape().dims() });
+        let tensors: Vec<_> = traced.tensors.iter().map(tensor).collect();
+        let mut report = json!({ "out": arguments.out, "tensors": tensors });
+        if let Some(loss) = traced.loss {
+            report["loss"] = json!(loss);
+        }
+        writeln!(out, "{report:#}")?;
+        return Ok(());
+    }
+    let numbers: usize = traced.tensors.iter().map(|(_, value)| value.shape().len()).sum();
+    let (count, size) = (traced.tensors.len(), number::bytes(4 * numbers as u64));
+    let loss = traced.loss.map(|loss| format!("loss {loss}, ")).unwrap_or_default();
+    writeln!(out, "{loss}{count} tensors ({size}) in {}", arguments.out.display())?;
+    Ok(())
+}
