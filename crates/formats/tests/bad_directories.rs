@@ -264,7 +264,7 @@ fn shards_are_read_and_must_agree_with_their_index() {
 
 #[test]
 fn a_context_of_a_hundred_million_takes_memory_when_it_is_used() {
-    let directory = saved("rope");
+    let directory = saved("rope, full");
     edit(directory.path(), "config.json", |json| json["model"]["context"] = json!(100_000_000));
     let before = pool::usage().in_use;
     let loaded = load(directory.path()).unwrap();

@@ -96,7 +96,8 @@ impl Columns {
     /// A row whose last cell is written as it is, colours and all.
     pub fn row_ending<S: AsRef<str>>(&self, cells: &[S], last: &str) -> String {
         let before: usize = self.columns.iter().take(cells.len()).map(|c| c.width + GAP).sum();
-        padded(&self.row(cells), self.indent + before, false) + last
+        let row = padded(&self.row(cells), self.indent + before.saturating_sub(GAP), false);
+        row + &" ".repeat(GAP) + last
     }
 
     /// A row. Text that is longer than the first column is cut; a number that is longer than its

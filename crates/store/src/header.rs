@@ -56,8 +56,10 @@ fn bits(dtype: &str) -> Option<u64> {
 /// Reads and checks a header in front of `room` bytes of data. The entries are in the order of their
 /// places; an error says what is wrong.
 pub(crate) fn parse(header: &[u8], room: u64) -> Result<Vec<Entry>, String> {
-    let Tensors(tensors) =
-        serde_json::from_slice(header).map_err(|e| format!("the header does not parse: {e}"))?;
+    let Tensors(tensors) = serde_json::from_slice(header).map_err(|e| {
+        let what = if e.is_data() { "not a table of tensors" } else { "not JSON" };
+        format!("the header is {what}: {e}")
+    })?;
     let mut entries: Vec<Entry> =
         tensors.into_iter().map(|(name, raw)| raw.check(name, room)).collect::<Result<_, _>>()?;
     entries.sort_by_key(|entry| (entry.start, entry.end));
@@ -104,7 +106,9 @@ impl<'de> Visitor<'de> for TensorsVisitor {
             } else if let Some((name, _)) = tensors.remove_entry(&name) {
                 return Err(A::Error::custom(format!("{name} is there twice")));
             } else {
-                tensors.insert(name, map.next_value()?);
+                let raw = map.next_value();
+                let raw = raw.map_err(|e| A::Error::custom(format!("{name}: {e}")))?;
+                tensors.insert(name, raw);
             }
         }
         Ok(Tensors(tensors))

@@ -79,11 +79,11 @@ fn damaged_files_are_errors_and_never_large_allocations() {
     };
     for (header, message) in [
         ("not json".to_owned(), "not JSON"),
-        ("[]".to_owned(), "not JSON"),
-        (one("3"), "a lacks a dtype"),
-        (one(r#"{"dtype":"F32","shape":[2]}"#), "a lacks a dtype"),
-        (one(r#"{"dtype":"F32","shape":[2],"data_offsets":[0]}"#), "no start and end"),
-        (one(r#"{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}"#), "a lacks a dtype"),
+        ("[]".to_owned(), "not a table of tensors"),
+        (one("3"), "a: invalid type: integer `3`"),
+        (one(r#"{"dtype":"F32","shape":[2]}"#), "a: missing field `data_offsets`"),
+        (one(r#"{"dtype":"F32","shape":[2],"data_offsets":[0]}"#), "a: invalid length 1"),
+        (one(r#"{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}"#), "a: invalid value"),
         (one(r#"{"dtype":"F32","shape":[9999999999999],"data_offsets":[0,8]}"#), "does not lie"),
         (one(r#"{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,8]}"#), "large"),
         (one(r#"{"dtype":"F32","shape":[2],"data_offsets":[0,800]}"#), "does not lie"),
@@ -92,6 +92,11 @@ fn damaged_files_are_errors_and_never_large_allocations() {
         (one(r#"{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#), "4 bytes at the end"),
         (one(r#"{"dtype":"F32","shape":[1],"data_offsets":[4,8]}"#), "4 bytes before a"),
         (two("0,4", "0,4"), "b overlaps"),
+        (two("0,4", "4,8").replace("\"b\"", "\"a\""), "a is there twice"),
+        (
+            one(&format!(r#"{{"dtype":"F32","shape":{:?},"data_offsets":[0,8]}}"#, [1; 65])),
+            "a: more than 64 dimensions",
+        ),
         ("{}".to_owned(), "8 bytes at the end"),
     ] {
         let (_directory, path) = raw(&header, &[0; 8]);
