@@ -10,6 +10,7 @@ mod failure;
 mod kept;
 mod machine;
 mod model;
+mod stdin;
 mod terminal;
 
 use clap::{Parser, Subcommand};

@@ -18,6 +18,9 @@
 //! one ([`hearken_base::settings`]). What cannot be seen from one value alone is checked by
 //! `validate`.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 mod choices;
 mod validate;
 

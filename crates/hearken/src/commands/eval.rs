@@ -135,6 +135,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // Nothing predicts the first token, so its bytes do not count either.
     let first = ids.to_vec(0..ids.len().min(1));
     let bytes = bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64);
+    // A window longer than the text would be padding.
+    let context = context.min(ids.len().saturating_sub(1)).max(1);
+    let stride = stride.min(context);
     let windows = Windows::sliding(ids, context, stride)?;
     let (targets, count) = (windows.targets(), windows.count());
     let windows = InOrder::new(windows, arguments.batch_size);
@@ -154,6 +157,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     let seconds = start.elapsed().as_secs_f64();
     let loss = sum / targets as f64;
+    if !loss.is_finite() {
+        return Err(Failure::input(
+            format!("the loss is {loss}: the model in {} is broken", model.directory.display()),
+            "'hearken inspect weights' shows which tensors are not finite",
+        ));
+    }
     let report = Report {
         model: model.directory,
         data: arguments.data.clone(),

@@ -1,7 +1,7 @@
 //! `hearken tokenizer train|encode|decode`.
 
 use crate::failure::Failure;
-use crate::terminal::say;
+use crate::terminal::{say, visible_path};
 use clap::{Args, Subcommand, ValueEnum};
 use hearken::data::corpus::{Chunk, Source, chunks_of};
 use hearken::data::tokenizer::{CutRule, Kind, Special, SpecialText, Tokenizer, Training};
@@ -10,7 +10,7 @@ use hearken::show::StatusLine;
 use hearken::show::number::bytes;
 use hearken::show::terminal::seen;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Turn text into token ids and back, and learn how to.
@@ -172,7 +172,7 @@ fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     writeln!(
         io::stdout(),
         "{}: {} tokenizer, {} tokens, {} of them special",
-        arguments.out.display(),
+        visible_path(&arguments.out),
         kind.name(),
         tokenizer.vocabulary_size(),
         tokenizer.special_ids().len()
@@ -254,15 +254,8 @@ fn encode(arguments: &EncodeArguments) -> Result<(), Failure> {
 
 fn decode(arguments: &DecodeArguments) -> Result<(), Failure> {
     let tokenizer = Tokenizer::load(&arguments.tokenizer)?;
-    let written = if arguments.ids.is_empty() {
-        let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text).map_err(|error| {
-            Failure::input(format!("cannot read ids from stdin: {error}"), IDS_HINT)
-        })?;
-        text
-    } else {
-        arguments.ids.join(" ")
-    };
+    let written =
+        if arguments.ids.is_empty() { crate::stdin::read("ids")? } else { arguments.ids.join(" ") };
     let ids = parse_ids(&written)?;
     let text = if arguments.skip_special {
         tokenizer.decode_without_special(&ids)?

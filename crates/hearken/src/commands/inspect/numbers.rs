@@ -3,6 +3,7 @@
 use super::input::{check_out, check_targets, check_tokens, sequences};
 use crate::failure::Failure;
 use crate::model::{ModelArguments, parse_ids, parse_targets};
+use crate::terminal::visible_path;
 use hearken::formats;
 use hearken::nn::models::Tokens;
 use hearken::nn::pass::Pass;
@@ -81,7 +82,7 @@ pub(super) fn logits(arguments: &LogitArguments) -> Result<(), Failure> {
     let logits = model.predicts_tokens()?.logits(&Tokens::new(&ids.concat(), ids.len())); // (B, T, V)
     store::write(&arguments.out, [("logits", &logits)])?;
     let mut out = io::stdout();
-    let (shape, path) = (logits.shape(), arguments.out.display());
+    let (shape, path) = (logits.shape(), visible_path(&arguments.out));
     if arguments.json {
         writeln!(out, "{:#}", json!({ "out": arguments.out, "shape": shape.dims() }))?;
     } else {
@@ -125,7 +126,7 @@ fn write_gradients(
         let names: Vec<&str> = gradients.iter().map(|(name, _)| name.as_str()).collect();
         writeln!(out, "{:#}", json!({ "out": path, "loss": loss, "gradients": names }))?;
     } else {
-        let (count, path) = (gradients.len(), path.display());
+        let (count, path) = (gradients.len(), visible_path(path));
         writeln!(out, "loss {loss}, gradients of {count} tensors in {path}")?;
     }
     Ok(())

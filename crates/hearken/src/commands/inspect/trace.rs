@@ -4,6 +4,7 @@ use super::input::{check_out, check_targets, check_tokens, sequences};
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, parse_ids, parse_targets};
+use crate::terminal::visible_path;
 use hearken::nn::models::Tokens;
 use hearken::nn::taps::Pattern;
 use hearken::nn::trace::{Trace, TraceOptions, trace};
@@ -144,6 +145,6 @@ fn write(arguments: &Arguments, traced: &Trace) -> Result<(), Failure> {
     let numbers: usize = traced.tensors.iter().map(|(_, value)| value.shape().len()).sum();
     let (count, size) = (traced.tensors.len(), number::bytes(4 * numbers as u64));
     let loss = traced.loss.map(|loss| format!("loss {loss}, ")).unwrap_or_default();
-    writeln!(out, "{loss}{count} tensors ({size}) in {}", arguments.out.display())?;
+    writeln!(out, "{loss}{count} tensors ({size}) in {}", visible_path(&arguments.out))?;
     Ok(())
 }
