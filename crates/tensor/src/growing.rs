@@ -52,10 +52,12 @@ impl GrowingTable {
         if n > had {
             // Twice as many as before: each row is computed and copied a few times at most.
             let mut grown = Tensor::unset([n.max(2 * had).min(self.most), self.width]);
-            let (kept, new) = grown.data_mut().split_at_mut(had * self.width);
-            kept.copy_from_slice(rows.data());
-            for (i, row) in new.chunks_exact_mut(self.width.max(1)).enumerate() {
-                (self.fill)(had + i, row);
+            if !grown.is_dry() {
+                let (kept, new) = grown.data_mut().split_at_mut(had * self.width);
+                kept.copy_from_slice(rows.data());
+                for (i, row) in new.chunks_exact_mut(self.width.max(1)).enumerate() {
+                    (self.fill)(had + i, row);
+                }
             }
             *rows = grown;
         }
