@@ -232,6 +232,15 @@ pub(crate) fn side_by_side(parts: usize, part: impl Fn(usize)) {
     }
 }
 
+/// Runs `f`, whose memory all parts that run in parallel share, as one of them does it for all. Outside of a
+/// dry pass it just runs.
+pub fn shared<R>(f: impl FnOnce() -> R) -> R {
+    match current() {
+        Some(current) => within(Current { copies: 1, ..current }, f),
+        None => f(),
+    }
+}
+
 /// The dry way of [`crate::scratch::with`].
 pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     let Some(Current { books, copies }) = current() else { return f(&mut vec![0.0; len]) };
@@ -296,7 +305,8 @@ mod tests {
     #[test]
     fn more_than_there_are_addresses_for_is_an_error() {
         let dry = Dry::new();
-        let all = dry.run(|| (0..1_000).map(|_| Buffer::<f32>::pooled(1 << 42)).collect::<Vec<_>>());
+        let all =
+            dry.run(|| (0..1_000).map(|_| Buffer::<f32>::pooled(1 << 42)).collect::<Vec<_>>());
         assert_eq!(all.err(), Some(Exhausted));
         assert_eq!(dry.usage().in_use, 0, "what was taken has been given back");
         assert!(dry.run(|| Buffer::<f32>::pooled(10_000)).is_ok());
@@ -334,6 +344,14 @@ mod tests {
             assert_eq!(dry.usage().peak, at_once * 40_000, "{parts} parts on {threads} threads");
             assert_eq!(dry.usage().operations.products, parts as f64);
         }
+    }
+
+    #[test]
+    fn what_parts_share_is_counted_once() {
+        let dry = Dry::new();
+        let part = |_| drop(shared(|| Buffer::<f32>::pooled(10_000)));
+        with_threads(2, || dry.run(|| side_by_side(2, part))).unwrap();
+        assert_eq!(dry.usage().peak, 40_000);
     }
 
     #[test]

@@ -43,9 +43,14 @@ struct Page([Store; 2]);
 enum Store {
     F32(Tensor),
     F16(Vec<u16>),
-    Int8 { numbers: Vec<i8>, scales: Vec<f32> },
+    Int8 {
+        numbers: Vec<i8>,
+        scales: Vec<f32>,
+    },
     /// What a dry pass would keep: how many bytes.
-    Dry { bytes: usize },
+    Dry {
+        bytes: usize,
+    },
 }
 
 impl Store {

@@ -1,7 +1,6 @@
 //! The cost of a dry pass against what real steps take from the pool: in a file of its own, since the
 //! pool is the process's.
 
-use hearken_kernels::isa;
 use hearken_kernels::threads::with_threads;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::config::{DropoutConfig, ModelConfig};
@@ -10,9 +9,10 @@ use hearken_nn::scope::Weights;
 use hearken_nn::slot::Feed;
 use hearken_nn::{presets, variants};
 use hearken_tasks::rehearsal;
-use hearken_tensor::{no_grad, pool};
+use hearken_tensor::pool;
+use hearken_train::cost::short_run;
 use hearken_train::ema::EmaConfig;
-use hearken_train::{Extent, OptimizerConfig, Precision, Stepper, TrainConfig};
+use hearken_train::{OptimizerConfig, Precision, Stepper, TrainConfig};
 
 const TOKENS: usize = 64;
 
@@ -31,14 +31,7 @@ fn measure(model: &ModelConfig, train: &TrainConfig) -> (u64, u64) {
     pool::reset_peak();
     let mut task = rehearsal::task(model, train, TOKENS).unwrap();
     let mut stepper = Stepper::new(train, task.parameters());
-    stepper.step(&mut *task, 0, true).unwrap();
-    no_grad(|| task.observe(1)).unwrap();
-    stepper.step(&mut *task, 1, false).unwrap();
-    let extent = Extent { sample: 1, whole: false };
-    stepper
-        .with_judged_weights(|| no_grad(|| isa::for_batches(|| task.evaluate(extent, &mut |_| {}))))
-        .unwrap();
-    stepper.step(&mut *task, 2, false).unwrap();
+    short_run(&mut stepper, &mut *task, train).unwrap();
     let after = pool::usage();
     ((after.peak - before.in_use) as u64, (after.in_use + after.kept - before.in_use) as u64)
 }
@@ -60,10 +53,9 @@ fn compare(name: &str, model: &ModelConfig, train: &TrainConfig) {
 fn bench_config(name: &str) -> ModelConfig {
     let path = format!("{}/../../configs/bench/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();
-    let mut config = presets::model_of(&text, name).unwrap();
-    let ModelConfig::Decoder(decoder) = &mut config else { panic!("{name} is a decoder") };
-    decoder.stack.layers = 2;
-    config
+    let line = |line: &str| if line.starts_with("layers") { "layers = 2" } else { line }.to_owned();
+    let text: Vec<String> = text.lines().map(line).collect();
+    presets::model_of(&text.join("\n"), name).unwrap()
 }
 
 /// Every way to train that changes what is held.
@@ -81,10 +73,13 @@ fn ways() -> Vec<(&'static str, TrainConfig)> {
         ("Muon", with(|t| t.optimizer = optimizer("kind = \"muon\""))),
         ("averages", with(|t| t.ema = Some(EmaConfig { decay: 0.9 }))),
         ("bf16", with(|t| t.precision = Precision::Bf16)),
-        ("f16, recomputed", with(|t| {
-            t.precision = Precision::F16;
-            t.gradient_checkpointing = true;
-        })),
+        (
+            "f16, recomputed",
+            with(|t| {
+                t.precision = Precision::F16;
+                t.gradient_checkpointing = true;
+            }),
+        ),
         ("recomputed", with(|t| t.gradient_checkpointing = true)),
         ("accumulated", with(|t| t.accumulate = 3)),
     ]

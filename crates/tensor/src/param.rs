@@ -167,7 +167,8 @@ impl Param {
         let mut value = self.write();
         let Value::Whole { tensor, half } = &mut *value else { return Weight::from(&master) };
         let fresh = half.take().filter(|half| half.storage() == storage);
-        let rounded = fresh.unwrap_or_else(|| HalfTensor::new(tensor, storage));
+        let round = || dry::shared(|| HalfTensor::new(tensor, storage));
+        let rounded = fresh.unwrap_or_else(round);
         *half = Some(rounded.clone());
         Weight::rounded(rounded, master)
     }

@@ -37,17 +37,20 @@ impl Batches for Training {
 
     fn rows_of(&self, _step: u64, rows: Range<usize>) -> Batch {
         let at = rows.start * self.0.length..rows.end * self.0.length;
-        let [inputs, targets] = [&self.0.inputs, &self.0.targets].map(|ids| ids[at.clone()].to_vec());
+        let [inputs, targets] =
+            [&self.0.inputs, &self.0.targets].map(|ids| ids[at.clone()].to_vec());
         Batch::new(rows.len(), self.0.length, inputs, targets)
     }
 }
 
-/// As many examples as a batch of an evaluation has: the first row again and again.
+/// The first row again and again: a whole batch of an evaluation, and half of one, since a validation set
+/// seldom ends with a whole one.
 pub(super) struct HeldOut(pub(super) Arc<RandomTokens>);
 
 impl Examples for HeldOut {
     fn count(&self) -> usize {
-        evaluation_rows(self.0.length)
+        let rows = evaluation_rows(self.0.length);
+        rows + rows / 2
     }
 
     fn longest(&self) -> usize {

@@ -1,12 +1,12 @@
-//! Three steps of training and an evaluation, to hold the plan against what they really take.
+//! A few steps of training and an evaluation, to hold the plan against what they really take.
 
 use super::Report;
 use crate::failure::Failure;
 use crate::machine;
-use hearken::kernels::isa;
 use hearken::tasks::rehearsal;
-use hearken::tensor::{no_grad, pool};
-use hearken::train::{Extent, Stepper};
+use hearken::tensor::pool;
+use hearken::train::Stepper;
+use hearken::train::cost::short_run;
 use serde::Serialize;
 
 /// What a short run took.
@@ -18,7 +18,7 @@ pub(super) struct Measured {
     pub(super) reserved: usize,
     /// What the process grew by, where the system tells.
     pub(super) resident: Option<usize>,
-    /// Of the faster of the last two steps.
+    /// Of the fastest step.
     pub(super) seconds: f64,
 }
 
@@ -37,23 +37,13 @@ pub(super) fn measure(report: &Report) -> Result<Measured, Failure> {
     let before = machine::peak_resident_bytes();
     let mut task = rehearsal::task(&report.model, train, report.training.tokens)?;
     let mut stepper = Stepper::new(train, task.parameters());
-    let observe = train.observe_every > 0;
-    stepper.step(&mut *task, 0, observe)?;
-    if observe {
-        no_grad(|| task.observe(1))?;
-    }
-    let second = stepper.step(&mut *task, 1, false)?.seconds;
-    let extent = Extent { sample: 1, whole: false };
-    stepper.with_judged_weights(|| {
-        no_grad(|| isa::for_batches(|| task.evaluate(extent, &mut |_| {})))
-    })?;
-    let third = stepper.step(&mut *task, 2, false)?.seconds;
+    let seconds = short_run(&mut stepper, &mut *task, train)?;
     let usage = pool::usage();
     let resident = machine::peak_resident_bytes().zip(before);
     Ok(Measured {
         in_use: usage.peak,
         reserved: usage.in_use + usage.kept,
         resident: resident.map(|(most, before)| most.saturating_sub(before)),
-        seconds: second.min(third),
+        seconds,
     })
 }

@@ -6,10 +6,10 @@ mod table;
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
 use hearken::base::settings::Settings;
+use hearken::data::stories;
+use hearken::kernels::isa;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::config::ModelConfig;
-use hearken::data::stories;
-use hearken::kernels::{isa, threads};
 use hearken::tasks::config::{TokenizerKind, preset_or_file};
 use hearken::tasks::{DataConfig, rehearsal};
 use hearken::train::schedule::usual_warmup;
@@ -240,20 +240,24 @@ struct Time {
 /// models whose products are small and the 0.8 of GPT-2 (docs/decisions/0017-cost-by-a-dry-pass.md).
 const EFFICIENCY: f64 = 0.6;
 
+/// Bytes that are read or written per second, about: two channels of DDR4 as programs get it. Measuring it
+/// would take as much memory as a model.
+const BYTES_PER_SECOND: f64 = 20e9;
+
 impl Time {
     /// Arithmetic at a share of the peak, and the optimiser's way through memory: gradients are read for
     /// their norm and for the step; weights, moments and averages are read and written.
     fn estimate(cost: &Cost, steps: u64) -> Self {
-        let peak = isa::for_batches(|| Peak::measure(threads::count()));
+        let peak_gflops = isa::for_batches(Peak::measure_gflops);
         let Memory { parameters, gradients, optimizer, averages, .. } = cost.memory;
         let moved = 2 * (parameters + gradients + optimizer + averages);
-        let step_seconds = cost.step / (EFFICIENCY * peak.gflops * 1e9)
-            + moved as f64 / (peak.read_gb_per_second * 1e9);
+        let step_seconds =
+            cost.step / (EFFICIENCY * peak_gflops * 1e9) + moved as f64 / BYTES_PER_SECOND;
         Self {
             step_seconds,
             steps,
             run_seconds: step_seconds * steps as f64,
-            peak_gflops: peak.gflops,
+            peak_gflops,
             efficiency: EFFICIENCY,
         }
     }

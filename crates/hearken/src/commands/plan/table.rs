@@ -77,15 +77,17 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if let Some(cache) = &report.cache {
         writeln!(out, "\n{} for {} tokens", terminal.bold("memory to generate"), chosen.tokens)?;
         row(out, "parameters", &size(memory.parameters), "")?;
-        for (name, bytes) in
-            [("cache in f32", cache.f32), ("cache in f16", cache.f16), ("cache in int8", cache.int8)]
-        {
+        for (name, bytes) in [
+            ("cache in f32", cache.f32),
+            ("cache in f16", cache.f16),
+            ("cache in int8", cache.int8),
+        ] {
             row(out, name, &size(bytes), "")?;
         }
     }
 
     let Some(measured) = report.measured else { return Ok(()) };
-    writeln!(out, "\n{} in three steps, and how far off the plan was", terminal.bold("measured"))?;
+    writeln!(out, "\n{} in a few steps, and how far off the plan was", terminal.bold("measured"))?;
     let off = |planned: u64, measured: usize| {
         format!("{:+.1} %", 100.0 * (planned as f64 / measured as f64 - 1.0))
     };
@@ -96,7 +98,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if let Some(resident) = measured.resident {
         row(out, "the process", &size(resident as u64), &off(memory.total, resident))?;
     }
-    let estimated = format!("{:.1} times as long as estimated", measured.seconds / time.step_seconds);
+    let estimated =
+        format!("{:.1} times as long as estimated", measured.seconds / time.step_seconds);
     row(out, "a step", &duration(measured.seconds), &estimated)
 }
 
