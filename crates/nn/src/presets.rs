@@ -20,6 +20,14 @@ presets![
     "gpt2-medium",
     "gpt2-large",
     "gpt2-xl",
+    "gpt3-small",
+    "gpt3-medium",
+    "gpt3-large",
+    "gpt3-xl",
+    "gpt3-2.7b",
+    "gpt3-6.7b",
+    "gpt3-13b",
+    "gpt3-175b",
     "llama-style"
 ];
 

@@ -1,5 +1,7 @@
 //! From what a configuration names to tokens, batches and a validation set.
 
+mod random;
+
 use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
 use hearken_base::{Error, Result};
 use hearken_data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
@@ -10,6 +12,8 @@ use hearken_data::tokenizer::{Kind, Special, Tokenizer, Training};
 use hearken_data::{Progress, stories};
 use hearken_formats::SpecialTokens;
 use hearken_train::RunDirectory;
+use random::{HeldOut, RandomTokens, Training as RandomBatches};
+use std::sync::Arc;
 
 /// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
 const EVALUATION_TOKENS: usize = 4096;
@@ -88,6 +92,21 @@ impl TextData {
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
             why_training_is_above: Some(CUT_STORIES),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Random tokens, the same in every step: for what depends on sizes alone.
+    pub fn random(rows: usize, length: usize, vocabulary: usize) -> Result<Self> {
+        let tokens = Arc::new(RandomTokens::new(rows, length, vocabulary));
+        Ok(Self {
+            prompt: vec![0],
+            tokenizer: stories::tokenizer(),
+            validation: Some(Box::new(HeldOut(tokens.clone()))),
+            batches: Box::new(RandomBatches(tokens)),
+            floor: None,
+            name: "random tokens".to_owned(),
+            why_training_is_above: None,
             notes: Vec::new(),
         })
     }

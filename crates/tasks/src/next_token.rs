@@ -5,6 +5,7 @@
 
 use crate::data::TextData;
 use crate::observe;
+use crate::rehearsal::cost;
 use hearken_base::Result;
 use hearken_data::batches::{Batch, IGNORED};
 use hearken_formats::{self as formats, SpecialTokens};
@@ -13,13 +14,13 @@ use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::models::{Generates, Model, Tokens};
 use hearken_nn::pass::{Layout, Noise, Pass};
-use hearken_nn::plan::Plan;
 use hearken_tensor::Param;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_train::{
     Evaluation, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
 };
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Tokens of a sample.
 const SAMPLE: usize = 200;
@@ -30,6 +31,8 @@ pub struct NextToken {
     data: TextData,
     options: Options,
     special: SpecialTokens,
+    /// Counted when it is first asked for.
+    operations: OnceLock<f64>,
 }
 
 impl NextToken {
@@ -43,7 +46,7 @@ impl NextToken {
             ..Options::default()
         };
         let special = data.special_tokens();
-        Self { model, data, options, special }
+        Self { model, data, options, special, operations: OnceLock::new() }
     }
 
     fn model(&self) -> &dyn Generates {
@@ -141,6 +144,10 @@ impl Task for NextToken {
     }
 
     fn flops_per_token(&self) -> f64 {
-        Plan::new(&self.model.config()).training_flops_per_token(self.data.batches.length())
+        *self.operations.get_or_init(|| {
+            let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
+            let cost = cost(&self.model.config(), &train, self.data.batches.length());
+            cost.map_or(0.0, |cost| cost.training.all())
+        })
     }
 }

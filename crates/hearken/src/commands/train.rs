@@ -1,6 +1,5 @@
 //! `hearken train`: learn a language model from text.
 
-use super::plan::states;
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
 use crate::terminal::{Progress, say};
@@ -8,16 +7,15 @@ use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
 use hearken::kernels::isa;
 use hearken::nn::models;
-use hearken::nn::plan::{Memory, Plan, Training};
 use hearken::nn::scope::Weights;
 use hearken::show::number::{bytes as size, thousands};
 use hearken::tasks::data::FILES;
-use hearken::tasks::{NextToken, RunConfig, TextData};
+use hearken::tasks::{NextToken, RunConfig, TextData, rehearsal};
 use hearken::train::evaluation::Metric;
 use hearken::train::interrupt::{self, Stop};
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
-use hearken::train::{Outcome, Precision, RunDirectory, Setup, Summary, TrainConfig};
+use hearken::train::{Cost, Memory, Outcome, RunDirectory, Setup, Summary};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -88,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (None, None) => next_run(&config),
     }?;
     let stop = interrupt::prepare()?;
-    let (data, plan, memory) = match prepare(&mut config, &directory, &stop) {
+    let (data, cost) = match prepare(&mut config, &directory, &stop) {
         Ok(prepared) => prepared,
         Err(error) => {
             directory.abandon(&FILES);
@@ -97,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let peak_gflops = isa::for_batches(Peak::measure_gflops);
     if !arguments.quiet {
-        introduce(&config, &data, &plan, &memory, directory.path());
+        introduce(&config, &data, &cost, directory.path());
     }
     let model = models::build(&config.model, Weights::Drawn { seed: config.train.seed });
     let mut setup = Setup::new(directory, config.to_toml()?);
@@ -107,7 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     setup.peak_flops = Some(peak_gflops * 1e9);
     setup.entropy_floor = data.floor;
     setup.why_training_is_above = data.why_training_is_above;
-    setup.tables = tables(&plan, &memory);
+    setup.tables = tables(&cost);
     let path = setup.run.path().to_owned();
     let floor = data.floor;
     let mut task = NextToken::new(model, data, &config.train);
@@ -120,7 +118,7 @@ fn prepare(
     config: &mut RunConfig,
     directory: &RunDirectory,
     stop: &Stop,
-) -> Result<(TextData, Plan, Memory), Failure> {
+) -> Result<(TextData, Cost), Failure> {
     let mut progress = Progress::new();
     let mut report = |done: Done| progress.show(&words(done));
     let prepared = TextData::prepare(config, directory, stop, &mut report);
@@ -130,10 +128,9 @@ fn prepare(
         say!("note: {note}");
     }
     data.fit_vocabulary(config)?;
-    let plan = Plan::new(&config.model);
-    let memory = plan.memory(training(&config.train, config.model.context()));
-    check_memory(&memory)?;
-    Ok((data, plan, memory))
+    let cost = rehearsal::cost_of_run(config)?;
+    check_memory(&cost.memory)?;
+    Ok((data, cost))
 }
 
 fn words(done: Done) -> String {
@@ -217,18 +214,6 @@ fn next_run(config: &RunConfig) -> Result<RunDirectory> {
     }
 }
 
-/// What the memory of training depends on.
-fn training(train: &TrainConfig, tokens: usize) -> Training {
-    Training {
-        batch: train.rows_at_once(),
-        side_by_side: train.parts_at_once(),
-        tokens,
-        states: states(&train.optimizer),
-        activation_bytes: if train.precision == Precision::F32 { 4 } else { 2 },
-        checkpointing: train.gradient_checkpointing,
-    }
-}
-
 fn check_memory(memory: &Memory) -> Result<(), Failure> {
     let free = machine::available_bytes().unwrap_or(usize::MAX) as u64;
     if memory.total() <= free {
@@ -242,9 +227,9 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
 }
 
 /// What is about to happen, on standard error.
-fn introduce(config: &RunConfig, data: &TextData, plan: &Plan, memory: &Memory, path: &Path) {
+fn introduce(config: &RunConfig, data: &TextData, cost: &Cost, path: &Path) {
     let train = &config.train;
-    say!("{} parameters: {}", thousands(plan.parameters() as f64), config.model.summary());
+    say!("{} parameters: {}", thousands(cost.parameters() as f64), config.model.summary());
     say!(
         "{} step{} of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
         thousands(train.steps as f64),
@@ -252,8 +237,8 @@ fn introduce(config: &RunConfig, data: &TextData, plan: &Plan, memory: &Memory, 
         train.batch_size,
         data.batches.length(),
         data.name,
-        plan.training_flops_per_token(data.batches.length()) / 1e6,
-        size(memory.total())
+        cost.training.all() / 1e6,
+        size(cost.memory.total())
     );
     let tokens = data.tokenizer.vocabulary_size();
     if tokens < config.model.vocabulary() {
@@ -269,17 +254,20 @@ fn introduce(config: &RunConfig, data: &TextData, plan: &Plan, memory: &Memory, 
 }
 
 /// For the report.
-fn tables(plan: &Plan, memory: &Memory) -> Vec<Table> {
+fn tables(cost: &Cost) -> Vec<Table> {
     let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut parts: Vec<Vec<String>> =
-        plan.parts.iter().map(|part| row(part.name, thousands(part.parameters as f64))).collect();
-    parts.push(row("all", thousands(plan.parameters() as f64)));
+        cost.parts.iter().map(|part| row(&part.name, thousands(part.parameters as f64))).collect();
+    parts.push(row("all", thousands(cost.parameters() as f64)));
+    let memory = &cost.memory;
     let memory = [
         ("parameters", memory.parameters),
         ("gradients", memory.gradients),
         ("optimiser", memory.optimizer),
+        ("averages", memory.averages),
         ("activations", memory.activations),
+        ("kernels", memory.kernels),
         ("all", memory.total()),
     ];
     vec![

@@ -23,7 +23,7 @@ pub use config::{Beta2Warmup, DecayRule, MuonAdjust, OptimizerConfig, role_for_o
 pub use muon::orthogonalize;
 
 use hearken_kernels::optimizer::{self as kernels, Decay};
-use hearken_kernels::threads;
+use hearken_kernels::{dry, threads};
 use hearken_tensor::{Param, Role, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +97,10 @@ impl Optimizer {
         let largest = sizes().max().unwrap_or(0);
         let per_task =
             if 4 * largest * threads::count() <= sizes().sum() { 1 } else { slots.len() };
+        if dry::is_on() {
+            // Regions are not run there, and a step takes memory.
+            return slots.iter_mut().for_each(|slot| slot.step(config, lr, factor, adam));
+        }
         threads::for_row_chunks(slots.len(), per_task, [(slots, 1)], |_, [slots]| {
             for slot in slots {
                 slot.step(config, lr, factor, adam);

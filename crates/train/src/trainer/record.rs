@@ -265,7 +265,7 @@ impl Trainer<'_> {
             list.push(("trained", short(facts.trained as f64)));
         }
         list.extend([
-            ("tokens seen", short(self.tokens as f64)),
+            ("tokens seen", short(self.clock.tokens as f64)),
             ("time", duration(self.seconds())),
             ("instruction set", instruction_set::of_run().to_owned()),
         ]);
