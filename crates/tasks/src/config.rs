@@ -105,6 +105,8 @@ pub enum TokenizerKind {
     WordPiece,
     /// Pieces chosen by their likelihood.
     Unigram,
+    /// One for every word of the vocabulary, and one for all other words.
+    Word,
 }
 
 impl Setting for TokenizerKind {
@@ -112,11 +114,12 @@ impl Setting for TokenizerKind {
         if String::read(value).is_ok_and(|name| name == "word-piece") {
             return Ok(Self::WordPiece); // an older spelling
         }
-        Ok(match value.name(&["character", "byte", "bpe", "wordpiece", "unigram"])? {
+        Ok(match value.name(&["character", "byte", "bpe", "wordpiece", "unigram", "word"])? {
             "byte" => Self::Byte,
             "bpe" => Self::Bpe,
             "wordpiece" => Self::WordPiece,
             "unigram" => Self::Unigram,
+            "word" => Self::Word,
             _ => Self::Character,
         })
     }

@@ -212,6 +212,7 @@ fn training(data: &DataConfig) -> Training {
         TokenizerKind::Bpe => Kind::Bpe,
         TokenizerKind::WordPiece => Kind::WordPiece,
         TokenizerKind::Unigram => Kind::Unigram,
+        TokenizerKind::Word => Kind::Word,
     };
     let mut training = Training::new(kind);
     if data.vocabulary.is_some() {

@@ -38,6 +38,8 @@ Kinds:
   bpe        byte-level BPE as in GPT-2: any text, any language
   wordpiece  longest piece first, as in BERT, over bytes: any text comes back as it was
   unigram    the most likely pieces, as in T5, over bytes: any text comes back as it was
+  word       every word and every run of punctuation; knows the words of its text, others become
+             the unknown token; spaces are not kept
 
 Examples:
   hearken tokenizer train --kind bpe --vocab-size 8192 --out tokenizer.json book.txt
@@ -54,7 +56,7 @@ struct TrainArguments {
     /// The most tokens there may be, special ones included [default: 8192; character: all]
     #[arg(long, value_name = "N")]
     vocab_size: Option<usize>,
-    /// Merge only pairs that are seen this often (bpe, wordpiece)
+    /// Merge only pairs that are seen this often (bpe, wordpiece); keep only words that are (word)
     #[arg(long, value_name = "N", default_value_t = 2)]
     min_frequency: u64,
     /// A special token, with its text or the usual one: bos, eos, pad, unk, mask, sep, cls.
@@ -80,6 +82,7 @@ enum KindName {
     Bpe,
     Wordpiece,
     Unigram,
+    Word,
 }
 
 /// Print the token ids of a text, one line in all.
@@ -139,6 +142,7 @@ fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         KindName::Bpe => Kind::Bpe,
         KindName::Wordpiece => Kind::WordPiece,
         KindName::Unigram => Kind::Unigram,
+        KindName::Word => Kind::Word,
     };
     let usual = Training::new(kind);
     let training = Training {
