@@ -261,6 +261,17 @@ impl Tokenizer {
         }
     }
 
+    /// One id per word, in the given order, then the special tokens of encoders; other words are
+    /// unknown. Panics if a word is given twice or is one of these special tokens.
+    pub fn of_words(words: &[String]) -> Self {
+        let specials = Training::new(Kind::Word).specials;
+        let json = assemble::whole_words(words, Special::Unk.default_text(), &specials);
+        match Self::from_value(&json, None) {
+            Ok(tokenizer) if tokenizer.vocabulary == words.len() + specials.len() => tokenizer,
+            other => panic!("no tokenizer of {words:?}: {other:?}"),
+        }
+    }
+
     /// What the library says of a text or of ids, with the file that is to blame.
     fn failed(&self, reason: &str) -> Error {
         match &self.file {

@@ -251,7 +251,7 @@ fn one_label(field: &Field, name: &str) -> Result<String, Problem> {
         Field::Number(number) => Ok(number.to_string()),
         Field::Texts(_) | Field::Numbers(_) => Err(Problem::new(
             format!("the field {name:?} is a list, expected one label"),
-            "for several labels per text set model.head.kind=several",
+            "for several labels per text set model.head.several=true",
         )),
         _ => Err(Problem::new(format!("the field {name:?} is not a label"), "expected a string")),
     }

@@ -68,6 +68,10 @@ impl Kind {
     }
 }
 
+fn no_text() -> Error {
+    error::empty("the text to learn a tokenizer from")
+}
+
 /// A special token and how it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecialText {
@@ -185,10 +189,10 @@ impl Training {
         if let Some(error) = texts.failure {
             return Err(error);
         }
-        if texts.done == 0 {
-            return Err(error::empty("the text to learn a tokenizer from"));
-        }
         let json = json?;
+        if texts.done == 0 {
+            return Err(no_text());
+        }
         if let Some(cut) = long.note() {
             note(cut);
         }
@@ -292,6 +296,9 @@ impl Training {
                     left_out = true;
                 }
             }
+        }
+        if counts.is_empty() && !left_out {
+            return Err(no_text());
         }
         if left_out && counts.len() == MOST_WORDS {
             return Err(error::too_many_words(MOST_WORDS));
