@@ -2,6 +2,7 @@
 //!
 //! - [`config`]: the configuration of a run, `[model]`, `[data]` and `[train]` of one file.
 //! - [`data`]: from what a configuration names to tokens, batches and a validation set.
+//! - [`metrics`]: how good answers are, by the usual measures.
 //! - [`next_token`]: language models that predict the next token.
 //! - [`open`]: a model directory or run, found, verified, loaded and joined with its tokenizer.
 //!
@@ -9,6 +10,7 @@
 
 pub mod config;
 pub mod data;
+pub mod metrics;
 pub mod next_token;
 mod observe;
 pub mod open;
