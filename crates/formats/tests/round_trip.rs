@@ -36,7 +36,7 @@ fn every_variant_comes_back_to_the_bit() {
         let loaded = load(directory.path()).unwrap();
         assert_eq!((loaded.family, &loaded.special), (family, &special()), "{name}");
         // Defaults become explicit, and what only matters for training may be lost.
-        let ModelConfig::Decoder(mut same) = loaded.model.config();
+        let ModelConfig::Decoder(mut same) = loaded.model.config() else { panic!("{name}") };
         let (stack, want) = (&mut same.stack, &config.stack);
         assert_eq!(stack.kv_heads(), want.kv_heads(), "{name}");
         assert_eq!(stack.head_width(), want.head_width(), "{name}");

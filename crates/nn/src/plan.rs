@@ -12,7 +12,11 @@ mod rehearsal;
 pub use memory::{Memory, States, Training};
 
 use crate::cache::CacheKind;
-use crate::config::{DecoderConfig, ModelConfig, NormKind, Placement, PositionConfig};
+use crate::config::{
+    DecoderConfig, EncoderConfig, ModelConfig, NormKind, Placement, PositionConfig,
+};
+use crate::models::{Encoder, Model};
+use crate::scope::Weights;
 
 /// One row of the parameter table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +38,10 @@ pub struct Plan {
 impl Plan {
     /// Counts.
     pub fn new(config: &ModelConfig) -> Self {
-        let ModelConfig::Decoder(config) = config;
+        let config = match config {
+            ModelConfig::Decoder(config) => config,
+            ModelConfig::Encoder(config) => return Self::of_encoder(config),
+        };
         let c = &config.stack;
         let n = |x: usize| x as u64;
         let bias = |has: bool| n(usize::from(has));
@@ -69,6 +76,36 @@ impl Plan {
         Self {
             parts: parts.map(|(name, parameters)| Part { name, parameters }).to_vec(),
             config: config.clone(),
+        }
+    }
+
+    /// Counts what an encoder registers. Operations and memory are those of a decoder with the same
+    /// stack, whose head predicts a token at every place.
+    fn of_encoder(config: &EncoderConfig) -> Self {
+        let model = Encoder::new(config.clone(), Weights::Unset);
+        let parts = [
+            ("token embedding", &["embedding.", "types."][..]),
+            ("positions", &["position."]),
+            ("attention", &["attention."]),
+            ("feed-forward", &["feed_forward."]),
+            ("norms", &["norm"]),
+            ("output head", &["pooler.", "head."]),
+        ];
+        let mut counts = [0; 6];
+        for parameter in model.parameters() {
+            let name = parameter.name();
+            // The part within a block, or within the model.
+            let within = name.splitn(3, '.').nth(2).filter(|_| name.starts_with("blocks."));
+            let within = within.unwrap_or(name);
+            let is_in = |(_, starts): &(_, &[&str])| starts.iter().any(|s| within.starts_with(s));
+            let part = parts.iter().position(is_in).unwrap_or(4); // embedding_norm
+            counts[part] += parameter.shape().len() as u64;
+        }
+        let named = parts.iter().zip(counts);
+        let EncoderConfig { vocabulary, context, tied, stack, .. } = config.clone();
+        Self {
+            parts: named.map(|((name, _), parameters)| Part { name, parameters }).collect(),
+            config: DecoderConfig { vocabulary, context, tied, stack },
         }
     }
 
@@ -145,6 +182,17 @@ mod tests {
         ] {
             let config = presets::model_of(presets::find(name).unwrap(), name).unwrap();
             assert_eq!(Plan::new(&config).parameters(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_bert_are_those_of_transformers() {
+        for (name, want) in [("bert-base", 109_482_240), ("bert-large", 335_141_888)] {
+            let config = presets::model_of(presets::find(name).unwrap(), name).unwrap();
+            assert_eq!(Plan::new(&config).parameters(), want, "{name}");
+            let model = crate::models::build(&config, Weights::Unset);
+            let registered: usize = model.parameters().iter().map(|p| p.shape().len()).sum();
+            assert_eq!(registered as u64, want, "{name}");
         }
     }
 

@@ -20,7 +20,10 @@ presets![
     "gpt2-medium",
     "gpt2-large",
     "gpt2-xl",
-    "llama-style"
+    "llama-style",
+    "bert-base",
+    "bert-large",
+    "encoder-small",
 ];
 
 /// The text of a preset.

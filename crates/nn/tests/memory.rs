@@ -81,7 +81,9 @@ fn the_plan_comes_true() {
         .map(|name| {
             let path = format!("{}/../../configs/bench/{name}.toml", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(&path).unwrap();
-            let ModelConfig::Decoder(mut config) = presets::model_of(&text, name).unwrap();
+            let ModelConfig::Decoder(mut config) = presets::model_of(&text, name).unwrap() else {
+                panic!("{name} is no decoder")
+            };
             config.stack.layers = 2;
             (name.to_owned(), config)
         })
