@@ -7,6 +7,7 @@
 //! | `.csv`, `.tsv` | a record under a header line; quoted fields may hold line ends |
 //! | a directory | a text file in the folder of its class |
 //! | any other, for [`Ask::Tags`] | lines of a word and its tag, up to an empty line |
+//! | `.txt`, for [`Ask::Pairs`] | a line: a text without a partner |
 //!
 //! Labels are found in the data and sorted. Every row is used or refused with its file and line;
 //! none is left out silently. All rows are held in memory.
@@ -254,6 +255,7 @@ fn readers(path: &Path, ask: Ask, fields: &Fields) -> Result<Vec<(Box<dyn Reader
         "jsonl" | "ndjson" => Box::new(lines::Lines::new(file, interpret::wanted(ask, fields))),
         "csv" => Box::new(tables::Table::new(file, b',')),
         "tsv" => Box::new(tables::Table::new(file, b'\t')),
+        "txt" if ask == Ask::Pairs => Box::new(lines::Sentences::new(file, &fields.text)),
         _ if ask == Ask::Tags => Box::new(columns::Columns::new(file)),
         _ => {
             return Err(Error::new(

@@ -22,6 +22,7 @@ mod files;
 mod guard;
 mod long_words;
 mod patterns;
+mod report;
 mod special;
 mod stream;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod vet;
 mod words;
 
 pub use cut::CutRule;
+pub use report::TextReport;
 pub use special::Special;
 pub use stream::StreamDecoder;
 pub use training::{Kind, SpecialText, Training};

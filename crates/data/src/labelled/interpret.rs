@@ -117,7 +117,12 @@ impl<'a> Interpreter<'a> {
 
     fn pair(&self, record: &mut Record, place: Place) -> Result<Row, Problem> {
         let text = record.text(&self.fields.text)?;
-        let second = record.text(self.fields.second.as_deref().unwrap_or("second"))?;
+        // A text without a partner is its own.
+        let second = match &self.fields.second {
+            Some(name) => Some(record.text(name)?),
+            None if record.fields.contains_key("second") => Some(record.text("second")?),
+            None => None,
+        };
         let similarity = match record.take(&self.fields.label) {
             None => None,
             Some(field) => match some_numbers(&field, &self.fields.label)?.as_slice() {
@@ -125,7 +130,11 @@ impl<'a> Interpreter<'a> {
                 _ => return Err(Problem::new("several similarities", "a pair has one or none")),
             },
         };
-        Ok(Row { text, second: Some(second), answer: Answer::Similar(similarity), place })
+        if similarity.is_some() && second.is_none() {
+            let hint = "data.second names the field of the second text";
+            return Err(Problem::new("a similarity without a second text", hint));
+        }
+        Ok(Row { text, second, answer: Answer::Similar(similarity), place })
     }
 
     /// The number of a label: of a known one, or in the order in which it was met.

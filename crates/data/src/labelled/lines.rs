@@ -42,6 +42,32 @@ impl Reader for Lines {
     }
 }
 
+/// Plain text: a row per line that is not empty.
+pub(super) struct Sentences {
+    input: BufReader<File>,
+    line: u64,
+    name: String,
+}
+
+impl Sentences {
+    pub(super) fn new(file: File, name: &str) -> Self {
+        Self { input: BufReader::new(file), line: 0, name: name.to_owned() }
+    }
+}
+
+impl Reader for Sentences {
+    fn next(&mut self, at: &mut u64) -> Result<Option<Record>, Problem> {
+        loop {
+            *at = self.line + 1;
+            let Some(text) = line(&mut self.input, &mut self.line)? else { return Ok(None) };
+            if !text.trim().is_empty() {
+                let fields = [(self.name.clone(), Field::Text(text))].into();
+                return Ok(Some(Record { fields, others: Vec::new() }));
+            }
+        }
+    }
+}
+
 struct Object<'a>(&'a [String]);
 
 impl<'de> Visitor<'de> for Object<'_> {

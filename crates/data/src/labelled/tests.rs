@@ -203,6 +203,25 @@ fn several_labels_numbers_and_second_texts() {
 }
 
 #[test]
+fn texts_without_a_partner_are_pairs_with_themselves() {
+    let pairs = |name, content| read_file(name, content, Ask::Pairs, &Fields::default());
+    for (name, content) in
+        [("a.txt", "one\n\ntwo\n"), ("a.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}")]
+    {
+        let data = pairs(name, content).unwrap();
+        assert_eq!(texts(&data), ["one", "two"]);
+        assert!(data.rows.iter().all(|row| row.second.is_none()));
+    }
+    assert_eq!(
+        fault(pairs("a.jsonl", "{\"text\":\"one\",\"label\":1}")),
+        "a.jsonl, line 1: a similarity without a second text"
+    );
+    let named = Fields { second: Some("b".into()), ..Fields::default() };
+    let missing = fault(read_file("a.csv", "text\na\n", Ask::Pairs, &named));
+    assert_eq!(missing, "a.csv, line 2: the field \"b\" is missing");
+}
+
+#[test]
 fn tags_from_lists_and_columns() {
     let json = "{\"tokens\":[\"Mia\",\"ran\"],\"tags\":[\"B-WHO\",\"O\"]}";
     let columns = "-DOCSTART- -X- O\n\nMia NNP B-WHO\nran VB O\n\n\n";

@@ -1,4 +1,6 @@
-//! `hearken tokenizer train|encode|decode`.
+//! `hearken tokenizer train|encode|decode|report`.
+
+mod report;
 
 use crate::failure::Failure;
 use crate::terminal::say;
@@ -26,6 +28,7 @@ enum Command {
     Train(TrainArguments),
     Encode(EncodeArguments),
     Decode(DecodeArguments),
+    Report(report::Arguments),
 }
 
 /// Learn a vocabulary from text and save it as tokenizer.json, which Hugging Face loads too.
@@ -85,6 +88,19 @@ enum KindName {
     Word,
 }
 
+impl From<KindName> for Kind {
+    fn from(name: KindName) -> Self {
+        match name {
+            KindName::Character => Self::Character,
+            KindName::Byte => Self::Byte,
+            KindName::Bpe => Self::Bpe,
+            KindName::Wordpiece => Self::WordPiece,
+            KindName::Unigram => Self::Unigram,
+            KindName::Word => Self::Word,
+        }
+    }
+}
+
 /// Print the token ids of a text, one line in all.
 #[derive(Args)]
 #[command(after_help = "\
@@ -132,18 +148,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Train(arguments) => train(arguments),
         Command::Encode(arguments) => encode(arguments),
         Command::Decode(arguments) => decode(arguments),
+        Command::Report(arguments) => report::run(arguments),
     }
 }
 
 fn train(arguments: &TrainArguments) -> Result<(), Failure> {
-    let kind = match arguments.kind {
-        KindName::Character => Kind::Character,
-        KindName::Byte => Kind::Byte,
-        KindName::Bpe => Kind::Bpe,
-        KindName::Wordpiece => Kind::WordPiece,
-        KindName::Unigram => Kind::Unigram,
-        KindName::Word => Kind::Word,
-    };
+    let kind = Kind::from(arguments.kind);
     let usual = Training::new(kind);
     let training = Training {
         kind,

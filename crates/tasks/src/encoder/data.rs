@@ -277,6 +277,10 @@ impl EncoderData {
                 (train, held, all.labels)
             }
         };
+        let mut held = held;
+        if purpose == Purpose::Pairs {
+            check_partners(config, &train, &mut held, &mut notes)?;
+        }
         let train = Dataset { rows: train, labels: labels.clone(), ..Dataset::default() };
         check_classes(&train, hold_out, &mut notes)?;
         let kept = place.path.join(TOKENIZER);
@@ -478,6 +482,39 @@ fn check_classes(train: &Dataset, hold_out: HoldOut, notes: &mut Vec<String>) ->
     if !few.is_empty() {
         let shown = few.iter().take(10).copied().collect::<Vec<_>>().join(", ");
         notes.push(format!("{} labels have fewer than 5 examples: {shown}", few.len()));
+    }
+    Ok(())
+}
+
+/// Texts without a partner are their own, and only dropout makes the two vectors differ: there must
+/// be some, and such texts cannot be judged by.
+fn check_partners(
+    config: &RunConfig,
+    train: &[Row],
+    held: &mut Vec<Row>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let alone = train.iter().filter(|row| row.second.is_none()).count();
+    let ModelConfig::Encoder(encoder) = &config.model else { return Ok(()) };
+    let drop = &encoder.stack.dropout;
+    let chances = [drop.embedding, drop.attention, drop.feed_forward, drop.residual];
+    if alone > 0 && chances.iter().all(|chance| *chance == 0.0) {
+        return Err(Error::new(
+            format!("{alone} texts have no partner, and the model has no dropout"),
+            "name the field of the second text (data.second), or set model.dropout=0.1: then \
+             dropout makes the difference between two readings of a text",
+        ));
+    }
+    let before = held.len();
+    held.retain(|row| row.second.is_some());
+    if alone > 0 {
+        notes.push(format!(
+            "{alone} texts have no partner: each is read twice, and dropout makes the difference"
+        ));
+    }
+    if held.len() < before {
+        let left = before - held.len();
+        notes.push(format!("{left} held-out texts have no partner, and are not judged by"));
     }
     Ok(())
 }
