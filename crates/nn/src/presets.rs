@@ -24,6 +24,12 @@ presets![
     "bert-base",
     "bert-large",
     "encoder-small",
+    "story-labels",
+    "story-entities",
+    "story-questions",
+    "story-masks",
+    "story-pairs",
+    "classifier",
 ];
 
 /// The text of a preset.
