@@ -9,6 +9,7 @@
 pub mod block;
 pub mod cache;
 pub mod config;
+pub mod gradcheck;
 pub mod layers;
 pub mod models;
 pub mod pass;

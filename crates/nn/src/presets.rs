@@ -28,7 +28,16 @@ presets![
     "gpt3-6.7b",
     "gpt3-13b",
     "gpt3-175b",
-    "llama-style"
+    "llama-style",
+    "bert-base",
+    "bert-large",
+    "encoder-small",
+    "story-labels",
+    "story-entities",
+    "story-questions",
+    "story-masks",
+    "story-pairs",
+    "classifier",
 ];
 
 /// The text of a preset.

@@ -98,6 +98,11 @@ impl Stepper {
         }
     }
 
+    /// Gives every parameter a learning rate of its own: the run's times `factor`.
+    pub fn scale_rates(&mut self, factor: impl Fn(&Param) -> f64) {
+        self.optimizer.scale_rates(factor);
+    }
+
     /// The parameters that learn.
     pub fn parameters(&self) -> &[Param] {
         &self.parameters

@@ -192,7 +192,8 @@ impl<'a> Trainer<'a> {
                 format!("to go on, give --steps with more than {step}"),
             ));
         }
-        let stepper = Stepper::new(config, parameters.clone());
+        let mut stepper = Stepper::new(config, parameters.clone());
+        stepper.scale_rates(|parameter| task.rate(parameter));
         let layers = Layers::new(stepper.parameters());
         let (run, stop) = (setup.run, setup.stop);
         let config_text = instruction_set::noted(&setup.config_text);

@@ -240,6 +240,8 @@ impl Trainer<'_> {
         let mut chart = plot::loss_chart(rows, facts.floor);
         chart.y_label.clone_from(&facts.loss_label);
         self.run.replace("loss.svg", &chart.svg())?;
+        let mut tables = self.task.tables();
+        tables.extend_from_slice(&facts.tables);
         let report = Report {
             title: &facts.title,
             facts: &self.facts(),
@@ -247,7 +249,7 @@ impl Trainer<'_> {
             entries: self.records.entries(),
             samples: samples.all(),
             config: &facts.config_text,
-            tables: &facts.tables,
+            tables: &tables,
             loss_label: &facts.loss_label,
             floor: facts.floor,
             why_training_is_above: facts.why_training_is_above,

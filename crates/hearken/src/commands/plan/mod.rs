@@ -341,11 +341,15 @@ fn configuration(arguments: &Arguments) -> Result<Configuration, Failure> {
     // `train` does, and whether it is the default does not matter here.
     let mut train: TrainConfig = settings.read_only("train")?.unwrap_or_default();
     train.schedule = train.schedule.with_warmup_at_most(usual_warmup(train.steps));
+    let data: DataConfig = settings.read_only("data")?.unwrap_or_default();
     let mut note = None;
     if let Some(vocabulary) = arguments.vocabulary {
         model.set_vocabulary(vocabulary);
-    } else if model.vocabulary() == 0 {
-        let data: DataConfig = settings.read_only("data")?.unwrap_or_default();
+    }
+    if let Some(assumed) = rehearsal::fit(&mut model, &data) {
+        note = Some(assumed);
+    }
+    if model.vocabulary() == 0 {
         let (vocabulary, whose) = vocabulary_of(&data)?;
         model.set_vocabulary(vocabulary);
         note = Some(format!("{vocabulary} tokens, {whose}; --vocabulary takes another number"));
