@@ -51,7 +51,7 @@ fn made_up(folder: &Path) -> PathBuf {
         let thing = ["film", "book", "song", "meal", "game"][i % 5];
         let negated = i % 3 == 0;
         let not = if negated { "not " } else { "" };
-        let label = if good != negated { "like" } else { "dislike" };
+        let label = if good == negated { "dislike" } else { "like" };
         table += &format!("\"the {thing} was {not}{word}, number {i}\",{label}\n");
     }
     let path = folder.join("made-up.csv");

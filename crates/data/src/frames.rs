@@ -78,9 +78,7 @@ impl Frame {
         // The longer one is cut until both are equally long; the rest is shared.
         let shorter = first.len().min(second.len()).min(room / 2);
         let kept = |own: &[u32], other: &[u32]| {
-            if cut == 0 {
-                own.len()
-            } else if own.len() <= shorter {
+            if cut == 0 || own.len() <= shorter {
                 own.len()
             } else if other.len() <= shorter {
                 room - other.len()
@@ -186,6 +184,7 @@ impl Feature {
 }
 
 /// The rows of a batch, padded to the longest of them.
+#[expect(clippy::needless_pass_by_value, reason = "an iterator, which is cloned for each use")]
 pub fn batch<'a>(features: impl ExactSizeIterator<Item = &'a Feature> + Clone, pad: u32) -> Batch {
     let rows = features.len();
     let length = features.clone().map(|feature| feature.ids.len()).max().unwrap_or(0);

@@ -120,12 +120,11 @@ impl Arena {
     /// caller's alone until [`Arena::give`], as long as the arena lives. `None` if the system has no
     /// addresses left.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let start = match self.spans.take(bytes) {
-            Some(start) => start,
-            None => {
-                self.grow(bytes)?;
-                self.spans.take(bytes).expect("a chunk was added that is large enough")
-            }
+        let start = if let Some(start) = self.spans.take(bytes) {
+            start
+        } else {
+            self.grow(bytes)?;
+            self.spans.take(bytes).expect("a chunk was added that is large enough")
         };
         let (place, address) =
             self.addresses.range(..=start).next_back().expect("a span has a chunk");

@@ -74,6 +74,7 @@ impl Objective for Classes {
 }
 
 /// Σ wₜ · cross-entropy over the rows, t the class of a row; it counts Σ wₜ.
+#[expect(clippy::needless_pass_by_value, reason = "as the other losses take their logits")]
 fn weighted(logits: Var, classes: &[u32], weights: &[f32], options: Options) -> Loss {
     let options = Options { reduction: Reduction::Sum, ..options };
     let mut present: Vec<u32> = classes.to_vec();

@@ -64,10 +64,10 @@ fn product(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], columns: usize) {
 
 /// out (columns, rows) = xᵀ for x (rows, columns), by blocks that stay in the first-level cache.
 fn transpose(x: &[f32], rows: usize, columns: usize, out: &mut [f32]) {
+    const BLOCK: usize = 32; // 2 · 32 · 32 floats are 8 KiB of the usual 32
     if dry::is_on() {
         return;
     }
-    const BLOCK: usize = 32; // 2 · 32 · 32 floats are 8 KiB of the usual 32
     for i0 in (0..rows).step_by(BLOCK) {
         for j0 in (0..columns).step_by(BLOCK) {
             for i in i0..(i0 + BLOCK).min(rows) {

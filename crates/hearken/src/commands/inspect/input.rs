@@ -152,7 +152,7 @@ impl Given {
                 Ok(Targets::Classes(all.collect::<Result<_, _>>()?))
             }
             TargetKind::Several(n) => {
-                self.numbers(texts, n, "0 or 1 for each label").map(|all| Targets::Several(all))
+                self.numbers(texts, n, "0 or 1 for each label").map(Targets::Several)
             }
             TargetKind::Numbers(n) => self.numbers(texts, n, "its numbers").map(Targets::Numbers),
             TargetKind::Spans => {
