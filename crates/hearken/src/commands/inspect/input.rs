@@ -253,10 +253,6 @@ pub(super) fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
         let message = format!("{} is a directory, expected a file to write", out.display());
         return Err(Failure::input(message, "give a name in it, such as out.safetensors"));
     }
-    if is_of(out, model) {
-        let message = format!("{} is a file of the model that is read", out.display());
-        return Err(Failure::input(message, "choose another --out"));
-    }
     let folder = match (out.canonicalize(), out.parent()) {
         (Ok(file), _) => file.parent().map(Path::to_owned),
         (Err(_), Some(folder)) if folder == Path::new("") => Path::new(".").canonicalize().ok(),
@@ -264,6 +260,10 @@ pub(super) fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
     };
     if folder.is_some() && folder == model.canonicalize().ok() {
         let message = format!("{} is inside the model directory", out.display());
+        return Err(Failure::input(message, "choose another --out"));
+    }
+    if is_of(out, model) {
+        let message = format!("{} is a file of the model that is read", out.display());
         return Err(Failure::input(message, "choose another --out"));
     }
     Ok(())
