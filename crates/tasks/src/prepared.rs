@@ -18,6 +18,7 @@ use hearken_train::{RunDirectory, Task};
 use std::path::Path;
 
 /// The data of a run, by the kind of its model.
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub enum Prepared {
     /// Of a language model.
     Text(TextData),

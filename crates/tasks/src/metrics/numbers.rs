@@ -39,7 +39,9 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     let mut first = 0;
     for group in order.chunk_by(|&a, &b| numbers[a] == numbers[b]) {
         let mean = first as f64 + f64::midpoint(group.len() as f64, 1.0);
-        group.iter().for_each(|&place| ranks[place] = mean);
+        for &place in group {
+            ranks[place] = mean;
+        }
         first += group.len();
     }
     ranks
