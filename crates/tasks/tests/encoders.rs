@@ -97,7 +97,8 @@ fn run(mut config: RunConfig, path: &Path, steps: u64) -> (Summary, Vec<u32>) {
     let mut task = task(&mut config, &directory);
     let setup = Setup::new(directory, config.to_toml().unwrap());
     let summary = train(task.as_mut(), &config.train, setup).unwrap();
-    let bits = task.parameters().iter().flat_map(|p| p.value().data().to_vec()).map(f32::to_bits);
+    let bits =
+        task.parameters().into_iter().flat_map(|p| p.value().data().to_vec()).map(f32::to_bits);
     (summary, bits.collect())
 }
 
