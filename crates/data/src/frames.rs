@@ -78,9 +78,7 @@ impl Frame {
         // The longer one is cut until both are equally long; the rest is shared.
         let shorter = first.len().min(second.len()).min(room / 2);
         let kept = |own: &[u32], other: &[u32]| {
-            if cut == 0 {
-                own.len()
-            } else if own.len() <= shorter {
+            if cut == 0 || own.len() <= shorter {
                 own.len()
             } else if other.len() <= shorter {
                 room - other.len()
@@ -186,7 +184,10 @@ impl Feature {
 }
 
 /// The rows of a batch, padded to the longest of them.
-pub fn batch<'a>(features: impl ExactSizeIterator<Item = &'a Feature> + Clone, pad: u32) -> Batch {
+pub fn batch<'a, F>(features: &F, pad: u32) -> Batch
+where
+    F: ExactSizeIterator<Item = &'a Feature> + Clone,
+{
     let rows = features.len();
     let length = features.clone().map(|feature| feature.ids.len()).max().unwrap_or(0);
     let mut list = features.clone();
@@ -270,7 +271,7 @@ impl Examples for Features {
     }
 
     fn batch_of(&self, examples: &[usize]) -> Batch {
-        batch(examples.iter().map(|&example| &self.list[example]), self.pad)
+        batch(&examples.iter().map(|&example| &self.list[example]), self.pad)
     }
 }
 
@@ -300,7 +301,7 @@ impl<F: Fn(u64, u64) -> Feature + Send + Sync> Batches for Made<F> {
 
     fn rows_of(&self, step: u64, rows: Range<usize>) -> Batch {
         let made: Vec<Feature> = rows.map(|row| (self.make)(step, row as u64)).collect();
-        batch(made.iter(), self.pad)
+        batch(&made.iter(), self.pad)
     }
 }
 

@@ -6,6 +6,7 @@ use hearken_tasks::data::FILES;
 use hearken_tasks::prepared::first_model;
 use hearken_tasks::{Prepared, RunConfig};
 use hearken_train::{Moment, RunDirectory, Setup, Summary, Task, train};
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
@@ -47,7 +48,8 @@ fn rows(kind: &str) -> String {
             "numbers" => [1.0, -1.0, 0.0][i % 3].to_string(),
             _ => ["up", "down", "even"][i % 3].to_owned(),
         };
-        text += &format!("{word} {other} number {i},{}\n", label.trim_start_matches(';'));
+        let label = label.trim_start_matches(';');
+        let _ = writeln!(text, "{word} {other} number {i},{label}");
     }
     text
 }
@@ -95,7 +97,8 @@ fn run(mut config: RunConfig, path: &Path, steps: u64) -> (Summary, Vec<u32>) {
     let mut task = task(&mut config, &directory);
     let setup = Setup::new(directory, config.to_toml().unwrap());
     let summary = train(task.as_mut(), &config.train, setup).unwrap();
-    let bits = task.parameters().iter().flat_map(|p| p.value().data().to_vec()).map(f32::to_bits);
+    let bits =
+        task.parameters().into_iter().flat_map(|p| p.value().data().to_vec()).map(f32::to_bits);
     (summary, bits.collect())
 }
 

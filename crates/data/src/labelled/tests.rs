@@ -17,7 +17,7 @@ fn fault(result: Result<Dataset>) -> String {
     let error = result.unwrap_err();
     assert!(error.hint().is_some(), "{error}");
     let message = error.message();
-    match message.rfind("/") {
+    match message.rfind('/') {
         Some(at) if message.starts_with('/') => message[at + 1..].to_owned(),
         _ => message.to_owned(),
     }
@@ -287,7 +287,8 @@ fn known_labels_are_kept_and_others_refused() {
     let file = folder.path().join("a.csv");
     fs::write(&file, "text,label\na,y\nb,y\n").unwrap();
     let known = ["z", "y", "x"].map(String::from);
-    let data = read(&[file.clone()], Ask::Classes, &Fields::default(), Some(&known)).unwrap();
+    let data =
+        read(std::slice::from_ref(&file), Ask::Classes, &Fields::default(), Some(&known)).unwrap();
     assert_eq!((data.labels, data.rows[0].answer.clone()), (known.to_vec(), Answer::Class(1)));
     fs::write(&file, "text,label\na,y\nb,q\n").unwrap();
     let error = read(&[file], Ask::Classes, &Fields::default(), Some(&known)).unwrap_err();

@@ -114,10 +114,8 @@ fn labelled(rng: &mut Rng) -> Row {
         let story = Story::draw(rng);
         let asked = story.asked();
         let helper = story.first(words::HELPER).option;
-        let label = match asked.iter().any(|asked| asked.option == helper) {
-            true => 2,
-            false => usize::from(asked.is_empty()),
-        };
+        let helps = asked.iter().any(|asked| asked.option == helper);
+        let label = if helps { 2 } else { usize::from(asked.is_empty()) };
         if label == wanted {
             return row(story.text, None, Answer::Class(label as u32));
         }
@@ -231,7 +229,9 @@ pub(super) fn fragments(add: &mut dyn FnMut(&str)) {
         }
         add(rest);
     }
-    words::SHE.iter().for_each(|she| add(&she.to_lowercase()));
+    for she in words::SHE {
+        add(&she.to_lowercase());
+    }
 }
 
 /// The best possible recall@1 of a search for the second texts of paraphrases by their stories:

@@ -221,7 +221,9 @@ fn go_on(mut way: Structure, part: &Part, id: &dyn Fn(&str) -> u32) -> Vec<Struc
                     way.chance *= 1.0 - chance;
                     way
                 }));
-                going.iter_mut().for_each(|way| way.chance *= chance);
+                for way in &mut going {
+                    way.chance *= chance;
+                }
                 going = structures(going, parts, id);
             }
             ended.extend(going);
@@ -324,15 +326,16 @@ mod tests {
             let right = told[places[0]];
             targets[places[0]] = inputs[places[0]];
             let hidden = if round % 2 == 0 { &places[..1] } else { &places[..] };
-            hidden.iter().for_each(|place| inputs[*place] = masking.mask);
+            for place in hidden {
+                inputs[*place] = masking.mask;
+            }
             let (mut joint, mut all) = (0.0, 0.0);
             for first in &words {
                 for second in &words {
                     let swap = [(places[0], first.as_str()), (places[1], second.as_str())];
-                    if hidden.len() == 1 || places[0] == places[1] {
-                        if second != first {
-                            continue; // one place: each word once
-                        }
+                    let one_place = hidden.len() == 1 || places[0] == places[1];
+                    if one_place && second != first {
+                        continue; // each word once
                     }
                     let p = probability(&swap[..hidden.len()]);
                     all += p;

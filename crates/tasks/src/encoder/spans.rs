@@ -131,7 +131,7 @@ impl Judge for SpanJudge<'_> {
                 _ => String::new(),
             };
             let question = of.second.clone().unwrap_or_default();
-            [&question, &of.text, &right, *said].map(|text| shortened(text)).to_vec()
+            [&question, &of.text, &right, *said].map(shortened).to_vec()
         });
         let columns = ["question", "text", "answer", "was said"];
         vec![table("Worst mistakes", &columns, rows.collect())]

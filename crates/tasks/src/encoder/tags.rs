@@ -75,18 +75,15 @@ impl Judge for TagJudge<'_> {
             let mut said = Vec::with_capacity(words.len());
             for ((_, right), token) in words.iter().zip(&detail.words) {
                 let right = *right as usize;
-                let label = match token {
-                    Some(token) => {
-                        let at = (row * length + token) * width;
-                        let (loss, label) = row_loss(&logits[at..at + width], right);
-                        self.loss += loss;
-                        self.words += 1;
-                        label
-                    }
-                    None => {
-                        self.unseen += 1;
-                        self.outside
-                    }
+                let label = if let Some(token) = token {
+                    let at = (row * length + token) * width;
+                    let (loss, label) = row_loss(&logits[at..at + width], right);
+                    self.loss += loss;
+                    self.words += 1;
+                    label
+                } else {
+                    self.unseen += 1;
+                    self.outside
                 };
                 self.right += usize::from(label == right);
                 said.push(label);

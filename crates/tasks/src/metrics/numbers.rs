@@ -21,7 +21,7 @@ fn mean(said: &[f64], right: &[f64], of: fn(f64) -> f64) -> f64 {
 pub fn spearman(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len(), "numbers that do not pair up");
     let (a, b) = (ranks(a), ranks(b));
-    let mean = (a.len() as f64 + 1.0) / 2.0;
+    let mean = f64::midpoint(a.len() as f64, 1.0);
     let (mut products, mut squares_a, mut squares_b) = (0.0, 0.0, 0.0);
     for (a, b) in a.iter().zip(&b) {
         products += (a - mean) * (b - mean);
@@ -38,8 +38,10 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     let mut ranks = vec![0.0; numbers.len()];
     let mut first = 0;
     for group in order.chunk_by(|&a, &b| numbers[a] == numbers[b]) {
-        let mean = first as f64 + (group.len() as f64 + 1.0) / 2.0;
-        group.iter().for_each(|&place| ranks[place] = mean);
+        let mean = first as f64 + f64::midpoint(group.len() as f64, 1.0);
+        for &place in group {
+            ranks[place] = mean;
+        }
         first += group.len();
     }
     ranks

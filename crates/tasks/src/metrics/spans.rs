@@ -28,7 +28,9 @@ fn overlap(said: &[String], right: &[String]) -> f64 {
         return 1.0;
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    right.iter().for_each(|word| *counts.entry(word).or_default() += 1);
+    for word in right {
+        *counts.entry(word).or_default() += 1;
+    }
     let mut both = 0;
     for word in said {
         if let Some(count) = counts.get_mut(word.as_str()).filter(|count| **count > 0) {
