@@ -122,15 +122,14 @@ fn check(path: &Path, fixture: &Fixture) -> [f32; 2] {
         worst[0] = worst[0].max(error);
         compared += 1;
     }
-    let loss = match expected.targets() {
-        Some(targets) => loss(model, &tokens, &targets, &pass, Options::default()).unwrap().mean(),
-        None => {
-            let weighted = found.iter().filter_map(|(what, out)| {
-                let weights = wanted.tensor(&format!("weights.{what}")).ok()?;
-                Some((out * &Var::constant(weights)).sum())
-            });
-            weighted.reduce(|a, b| a + b).unwrap()
-        }
+    let loss = if let Some(targets) = expected.targets() {
+        loss(model, &tokens, &targets, &pass, Options::default()).unwrap().mean()
+    } else {
+        let weighted = found.iter().filter_map(|(what, out)| {
+            let weights = wanted.tensor(&format!("weights.{what}")).ok()?;
+            Some((out * &Var::constant(weights)).sum())
+        });
+        weighted.reduce(|a, b| a + b).unwrap()
     };
     let error = (loss.value().item() - expected.loss).abs();
     assert!(error <= 1e-5 * expected.loss.abs().max(0.1), "{name}: the loss is off by {error}");
