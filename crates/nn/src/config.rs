@@ -101,6 +101,14 @@ impl ModelConfig {
         }
     }
 
+    /// How many types of tokens it knows; 0 for none.
+    pub fn types(&self) -> usize {
+        match self {
+            Self::Decoder(_) => 0,
+            Self::Encoder(config) => config.types,
+        }
+    }
+
     /// What an encoder is used for; `None` of other kinds.
     pub fn head(&self) -> Option<&HeadConfig> {
         match self {

@@ -11,7 +11,9 @@ const DIRECTIONS: u64 = 3;
 /// fourth order). Relative to the slope, or absolute where that is below 1. Parameters are left as
 /// they were, with gradients.
 pub fn gradient_error(parameters: &[Param], loss: impl Fn() -> Var, step: f32) -> f64 {
-    parameters.iter().for_each(|parameter| parameter.set_gradient(None));
+    for parameter in parameters {
+        parameter.set_gradient(None);
+    }
     loss().backward();
     let start: Vec<Tensor> = parameters.iter().map(Param::value).collect();
     let mut worst = 0.0_f64;

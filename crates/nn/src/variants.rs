@@ -201,7 +201,7 @@ pub fn heads() -> Vec<(&'static str, HeadConfig)> {
 pub fn encoders() -> Vec<(String, EncoderConfig)> {
     let mut found = Vec::new();
     for (name, DecoderConfig { stack, tied, .. }) in all() {
-        found.push((format!("encoder, {name}"), EncoderConfig { stack, tied, ..encoder() }));
+        found.push((format!("encoder, {name}"), EncoderConfig { tied, stack, ..encoder() }));
     }
     for (name, head) in heads() {
         for (shape, config) in [("bert", encoder()), ("modern", modern_encoder())] {

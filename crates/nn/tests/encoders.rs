@@ -83,30 +83,26 @@ fn targets(model: &dyn Model) -> Option<Targets> {
 /// The loss of a model's head, or numbers of its own for everything that comes out of it.
 fn loss_of(model: &Encoder, pass: &Pass) -> Var {
     let input = Input::new(model.sizes());
-    match targets(model) {
-        Some(targets) => {
-            loss(model, &input.tokens(), &targets, pass, Options::default()).unwrap().mean()
-        }
-        None => {
-            let weighted = |(i, out): (usize, &Var)| {
-                let mut weights = Rng::new(9 + i as u64).normal(out.shape(), 1.0);
-                // Hidden states of padding mean nothing.
-                if out.shape().rank() == 3 {
-                    let width = out.shape().width();
-                    for (row, weights) in weights.data_mut().chunks_mut(width).enumerate() {
-                        if row % TOKENS >= LENGTHS[row / TOKENS] {
-                            weights.fill(0.0);
-                        }
-                    }
-                }
-                (out * &Var::constant(weights)).mean()
-            };
-            let found: Vec<Var> =
-                outputs(model, &input.tokens(), pass).into_iter().map(|(_, out)| out).collect();
-            let sums: Vec<Var> = found.iter().enumerate().map(weighted).collect();
-            sums.into_iter().reduce(|a, b| a + b).unwrap()
-        }
+    if let Some(targets) = targets(model) {
+        return loss(model, &input.tokens(), &targets, pass, Options::default()).unwrap().mean();
     }
+    let weighted = |(i, out): (usize, &Var)| {
+        let mut weights = Rng::new(9 + i as u64).normal(out.shape(), 1.0);
+        // Hidden states of padding mean nothing.
+        if out.shape().rank() == 3 {
+            let width = out.shape().width();
+            for (row, weights) in weights.data_mut().chunks_mut(width).enumerate() {
+                if row % TOKENS >= LENGTHS[row / TOKENS] {
+                    weights.fill(0.0);
+                }
+            }
+        }
+        (out * &Var::constant(weights)).mean()
+    };
+    let found: Vec<Var> =
+        outputs(model, &input.tokens(), pass).into_iter().map(|(_, out)| out).collect();
+    let sums: Vec<Var> = found.iter().enumerate().map(weighted).collect();
+    sums.into_iter().reduce(|a, b| a + b).unwrap()
 }
 
 #[test]

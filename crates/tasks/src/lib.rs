@@ -6,6 +6,7 @@
 //! - [`metrics`]: how good answers are, by the usual measures.
 //! - [`next_token`]: language models that predict the next token.
 //! - [`open`]: a model directory or run, found, verified, loaded and joined with its tokenizer.
+//! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
 //! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
@@ -19,6 +20,7 @@ pub mod next_token;
 mod observe;
 pub mod open;
 pub mod prepared;
+pub mod reader;
 
 pub use config::{DataConfig, RunConfig, TaskConfig};
 pub use data::TextData;
@@ -26,3 +28,4 @@ pub use encoder::{EncoderData, EncoderTask};
 pub use next_token::NextToken;
 pub use open::OpenModel;
 pub use prepared::Prepared;
+pub use reader::Reader;

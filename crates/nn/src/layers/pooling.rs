@@ -103,7 +103,10 @@ mod tests {
             (Pooling::Last, [at(0, 1, 1), at(1, 3, 1)]),
             (
                 Pooling::Mean,
-                [(at(0, 0, 1) + at(0, 1, 1)) / 2.0, (0..4).map(|t| at(1, t, 1)).sum::<f32>() / 4.0],
+                [
+                    f32::midpoint(at(0, 0, 1), at(0, 1, 1)),
+                    (0..4).map(|t| at(1, t, 1)).sum::<f32>() / 4.0,
+                ],
             ),
         ] {
             let leaf = Var::leaf(x.clone());

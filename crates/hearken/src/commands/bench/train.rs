@@ -17,7 +17,7 @@ use hearken::nn::scope::Weights;
 use hearken::show::number::percent;
 use hearken::show::{Columns, StatusLine};
 use hearken::tasks::config::preset_or_file;
-use hearken::tensor::ops::cross_entropy::Options;
+use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
 use hearken::tensor::profile;
 use hearken::tensor::rng::Rng;
 use hearken::train::config::even_parts;
@@ -312,8 +312,16 @@ impl Step {
         let mut rng = Rng::new(1);
         let vocabulary = config.vocabulary();
         let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
-        let (ids, targets) = (draw(), draw());
+        let (ids, mut targets): (Vec<u32>, Vec<u32>) = (draw(), draw());
         let model = models::build(config, Weights::Drawn { seed: 1 });
+        if model.encodes().is_some() {
+            // A masked language model guesses about one token in seven.
+            targets
+                .iter_mut()
+                .enumerate()
+                .filter(|(i, _)| i % 7 != 3)
+                .for_each(|(_, t)| *t = IGNORED);
+        }
         predictor(model.as_ref())?;
         let parameters = model.parameters().iter().cloned();
         let (config, decay) = (OptimizerConfig::default(), DecayRule::default());
