@@ -11,6 +11,7 @@ use hearken::tasks::data::FILES;
 use hearken::tasks::prepared::first_model;
 use hearken::tasks::{Prepared, RunConfig};
 use hearken::train::{RunDirectory, Setup, train};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<()> {
@@ -52,7 +53,7 @@ fn made_up(folder: &Path) -> PathBuf {
         let negated = i % 3 == 0;
         let not = if negated { "not " } else { "" };
         let label = if good == negated { "dislike" } else { "like" };
-        table += &format!("\"the {thing} was {not}{word}, number {i}\",{label}\n");
+        let _ = writeln!(table, "\"the {thing} was {not}{word}, number {i}\",{label}");
     }
     let path = folder.join("made-up.csv");
     std::fs::create_dir_all(folder).expect("a temporary folder");

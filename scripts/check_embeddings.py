@@ -1,7 +1,8 @@
 """Vectors of a real sentence encoder against `transformers` itself.
 
 200 texts (sentences in several languages, code, single words, emoji, nothing at all, and texts far
-longer than the model reads) through `hearken embed` and through transformers' tokenizer and model
+longer than the model reads; none that spells a special token, which is text to hearken and special to
+transformers) through `hearken embed` and through transformers' tokenizer and model
 with mean pooling, as the directory of the model says. Prints the smallest cosine, and how many texts
 per second each of them embeds.
 
@@ -38,7 +39,7 @@ SENTENCES = [
     "for (int i = 0; i < n; ++i) { sum += a[i]; }", "<html><body>Hello</body></html>",
     "let v: Vec<u32> = (0..10).map(|x| x * 2).collect();", "https://example.org/a?b=c&d=%20e",
     "The quick brown fox jumps over the lazy dog.", "E = mc²; a² + b² = c²; ∑ 1/n² = π²/6",
-    "[MASK] [CLS] [SEP] are special, here they are text", "U.S.A. vs. U.K., i.e. two countries.",
+    "[Brackets] {of} <all> (kinds) are text", "U.S.A. vs. U.K., i.e. two countries.",
     "don't can't won't shouldn't've", "MiXeD CaSe TeXt", "1,234,567.89 € and $12.50",
 ]
 WORDS = ("time year people way day man thing woman life child world school state family student "
@@ -53,7 +54,9 @@ def texts():
     found = list(SENTENCES)
     while len(found) < 190:
         length = draw.choice([1, 2, 3, 5, 8, 13, 21, 34, 55, 90])
-        found.append(" ".join(draw.choice(WORDS) for _ in range(length)).capitalize() + ".")
+        text = " ".join(draw.choice(WORDS) for _ in range(length)).capitalize() + "."
+        if text not in found:
+            found.append(text)
     while len(found) < 200:  # far beyond the limit
         found.append(" ".join(draw.choice(WORDS) for _ in range(draw.randint(260, 900))) + ".")
     return found

@@ -184,8 +184,10 @@ impl Feature {
 }
 
 /// The rows of a batch, padded to the longest of them.
-#[expect(clippy::needless_pass_by_value, reason = "an iterator, which is cloned for each use")]
-pub fn batch<'a>(features: impl ExactSizeIterator<Item = &'a Feature> + Clone, pad: u32) -> Batch {
+pub fn batch<'a, F>(features: &F, pad: u32) -> Batch
+where
+    F: ExactSizeIterator<Item = &'a Feature> + Clone,
+{
     let rows = features.len();
     let length = features.clone().map(|feature| feature.ids.len()).max().unwrap_or(0);
     let mut list = features.clone();
@@ -269,7 +271,7 @@ impl Examples for Features {
     }
 
     fn batch_of(&self, examples: &[usize]) -> Batch {
-        batch(examples.iter().map(|&example| &self.list[example]), self.pad)
+        batch(&examples.iter().map(|&example| &self.list[example]), self.pad)
     }
 }
 
@@ -299,7 +301,7 @@ impl<F: Fn(u64, u64) -> Feature + Send + Sync> Batches for Made<F> {
 
     fn rows_of(&self, step: u64, rows: Range<usize>) -> Batch {
         let made: Vec<Feature> = rows.map(|row| (self.make)(step, row as u64)).collect();
-        batch(made.iter(), self.pad)
+        batch(&made.iter(), self.pad)
     }
 }
 

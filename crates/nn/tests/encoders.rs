@@ -82,26 +82,25 @@ fn targets(model: &dyn Model) -> Option<Targets> {
 fn loss_of(model: &Encoder, pass: &Pass) -> Var {
     let input = Input::new(model.sizes());
     if let Some(targets) = targets(model) {
-        loss(model, &input.tokens(), &targets, pass, Options::default()).unwrap().mean()
-    } else {
-        let weighted = |(i, out): (usize, &Var)| {
-            let mut weights = Rng::new(9 + i as u64).normal(out.shape(), 1.0);
-            // Hidden states of padding mean nothing.
-            if out.shape().rank() == 3 {
-                let width = out.shape().width();
-                for (row, weights) in weights.data_mut().chunks_mut(width).enumerate() {
-                    if row % TOKENS >= LENGTHS[row / TOKENS] {
-                        weights.fill(0.0);
-                    }
+        return loss(model, &input.tokens(), &targets, pass, Options::default()).unwrap().mean();
+    }
+    let weighted = |(i, out): (usize, &Var)| {
+        let mut weights = Rng::new(9 + i as u64).normal(out.shape(), 1.0);
+        // Hidden states of padding mean nothing.
+        if out.shape().rank() == 3 {
+            let width = out.shape().width();
+            for (row, weights) in weights.data_mut().chunks_mut(width).enumerate() {
+                if row % TOKENS >= LENGTHS[row / TOKENS] {
+                    weights.fill(0.0);
                 }
             }
-            (out * &Var::constant(weights)).mean()
-        };
-        let found: Vec<Var> =
-            outputs(model, &input.tokens(), pass).into_iter().map(|(_, out)| out).collect();
-        let sums: Vec<Var> = found.iter().enumerate().map(weighted).collect();
-        sums.into_iter().reduce(|a, b| a + b).unwrap()
-    }
+        }
+        (out * &Var::constant(weights)).mean()
+    };
+    let found: Vec<Var> =
+        outputs(model, &input.tokens(), pass).into_iter().map(|(_, out)| out).collect();
+    let sums: Vec<Var> = found.iter().enumerate().map(weighted).collect();
+    sums.into_iter().reduce(|a, b| a + b).unwrap()
 }
 
 #[test]

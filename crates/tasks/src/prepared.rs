@@ -18,12 +18,11 @@ use hearken_train::{RunDirectory, Task};
 use std::path::Path;
 
 /// The data of a run, by the kind of its model.
-#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub enum Prepared {
     /// Of a language model.
-    Text(TextData),
+    Text(Box<TextData>),
     /// Of an encoder.
-    Encoder(EncoderData),
+    Encoder(Box<EncoderData>),
 }
 
 impl Prepared {
@@ -39,13 +38,13 @@ impl Prepared {
             ModelConfig::Decoder(_) => {
                 let data = TextData::prepare(config, directory, stop, report)?;
                 data.fit_vocabulary(config)?;
-                Self::Text(data)
+                Self::Text(Box::new(data))
             }
             ModelConfig::Encoder(_) => {
                 let place = Workplace::of(directory, stop);
                 let data = EncoderData::prepare(config, &place, None, HoldOut::Share, report)?;
                 data.fit(config)?;
-                Self::Encoder(data)
+                Self::Encoder(Box::new(data))
             }
         })
     }
@@ -128,8 +127,8 @@ impl Prepared {
     /// The task of a model and this data.
     pub fn into_task(self, model: Box<dyn Model>, config: &RunConfig) -> Result<Box<dyn Task>> {
         Ok(match self {
-            Self::Text(data) => Box::new(NextToken::new(model, data, &config.train)),
-            Self::Encoder(data) => Box::new(EncoderTask::new(model, data, config)?),
+            Self::Text(data) => Box::new(NextToken::new(model, *data, &config.train)),
+            Self::Encoder(data) => Box::new(EncoderTask::new(model, *data, config)?),
         })
     }
 

@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
             let (chosen, others) = rest.split_at(count);
             let features: Vec<Feature> =
                 chosen.iter().map(|row| Feature::new(rows.list[*row].clone())).collect();
-            let joined: Batch = batch(features.iter(), self.frame.pad);
+            let joined: Batch = batch(&features.iter(), self.frame.pad);
             no_grad(|| f(&tokens(&joined, self.knows_types), chosen))?;
             rest = others;
             progress(order.len() - rest.len());

@@ -114,11 +114,8 @@ fn labelled(rng: &mut Rng) -> Row {
         let story = Story::draw(rng);
         let asked = story.asked();
         let helper = story.first(words::HELPER).option;
-        let label = if asked.iter().any(|asked| asked.option == helper) {
-            2
-        } else {
-            usize::from(asked.is_empty())
-        };
+        let helps = asked.iter().any(|asked| asked.option == helper);
+        let label = if helps { 2 } else { usize::from(asked.is_empty()) };
         if label == wanted {
             return row(story.text, None, Answer::Class(label as u32));
         }

@@ -333,8 +333,9 @@ mod tests {
             for first in &words {
                 for second in &words {
                     let swap = [(places[0], first.as_str()), (places[1], second.as_str())];
-                    if (hidden.len() == 1 || places[0] == places[1]) && second != first {
-                        continue; // one place: each word once
+                    let one_place = hidden.len() == 1 || places[0] == places[1];
+                    if one_place && second != first {
+                        continue; // each word once
                     }
                     let p = probability(&swap[..hidden.len()]);
                     all += p;

@@ -41,7 +41,7 @@ impl Objective for Classes {
             Some(Labels::Classes(classes)) => match &self.weights {
                 None => model.class_loss(&tokens, classes, &pass, self.common.options),
                 Some(weights) => weighted(
-                    model.class_logits(&tokens, &pass),
+                    &model.class_logits(&tokens, &pass),
                     classes,
                     weights,
                     self.common.options,
@@ -74,8 +74,7 @@ impl Objective for Classes {
 }
 
 /// Σ wₜ · cross-entropy over the rows, t the class of a row; it counts Σ wₜ.
-#[expect(clippy::needless_pass_by_value, reason = "as the other losses take their logits")]
-fn weighted(logits: Var, classes: &[u32], weights: &[f32], options: Options) -> Loss {
+fn weighted(logits: &Var, classes: &[u32], weights: &[f32], options: Options) -> Loss {
     let options = Options { reduction: Reduction::Sum, ..options };
     let mut present: Vec<u32> = classes.to_vec();
     present.sort_unstable();
@@ -221,7 +220,7 @@ mod tests {
         let logits = [1.0, 2.0, 0.5, -1.0, 0.0, 3.0, 0.2, 0.1, 0.0_f32];
         let (classes, weights) = ([2, 0, 2], [0.5, 9.0, 2.0]);
         let make = || Var::constant(Tensor::new([3, 3], &logits));
-        let loss = weighted(make(), &classes, &weights, Options::default());
+        let loss = weighted(&make(), &classes, &weights, Options::default());
         let rows = logits.chunks_exact(3).zip(classes);
         let want: f64 = rows
             .map(|(row, class)| {
@@ -230,7 +229,7 @@ mod tests {
             .sum();
         assert!((f64::from(loss.sum.value().item()) - want).abs() < 1e-5);
         assert!((loss.weight - 4.5).abs() < 1e-12);
-        let even = weighted(make(), &classes, &[1.0; 3], Options::default());
+        let even = weighted(&make(), &classes, &[1.0; 3], Options::default());
         let plain = Options { reduction: Reduction::Sum, ..Options::default() };
         let plain = cross_entropy(make(), &classes, plain);
         assert!((even.sum.value().item() - plain.value().item()).abs() < 1e-6);

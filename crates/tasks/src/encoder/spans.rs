@@ -2,7 +2,8 @@
 //!
 //! A long context has several windows. In one without the answer, both are the first token. The
 //! answer to a question is the best of all windows: the largest start + end, less those of the
-//! first token.
+//! first token. Padding takes no part in the loss, which therefore does not depend on what else is
+//! in the batch.
 
 use super::data::Held;
 use super::objective::{Common, Judge, Objective, WORST, row_loss, shortened, table, training};
@@ -14,7 +15,8 @@ use hearken_nn::layers::Loss;
 use hearken_nn::models::{FindsSpans, Model};
 use hearken_nn::pass::{Noise, Pass};
 use hearken_show::Table;
-use hearken_tensor::{Tensor, no_grad};
+use hearken_tensor::ops::cross_entropy::{Options, Reduction, cross_entropy};
+use hearken_tensor::{Tensor, Var, no_grad};
 use hearken_train::{Better, Metric};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,13 +37,19 @@ impl Objective for Spans {
             unreachable!("a reader was given {:?}", batch.labels)
         };
         let [starts, ends] = [0, 1].map(|i| spans.iter().map(|s| s[i]).collect::<Vec<u32>>());
-        reader(model).span_loss(&self.common.tokens(batch), &starts, &ends, &training(noise))
+        let logits = reader(model).span_logits(&self.common.tokens(batch), &training(noise));
+        let options = Options { reduction: Reduction::Sum, ..self.common.options };
+        let of = |logits: Var, targets: &[u32]| {
+            cross_entropy(without_padding(logits, batch), targets, options)
+        };
+        let [start, end] = logits;
+        Loss { sum: of(start, &starts) + of(end, &ends), weight: 2.0 * spans.len() as f64 }
     }
 
     fn outputs(&self, model: &dyn Model, batch: &Batch) -> Vec<Tensor> {
         let tokens = self.common.tokens(batch);
         let logits = no_grad(|| reader(model).span_logits(&tokens, &Pass::evaluate()));
-        logits.map(hearken_tensor::Var::into_value).to_vec()
+        logits.map(Var::into_value).to_vec()
     }
 
     fn judge<'a>(&'a self, held: &'a Held) -> Box<dyn Judge + 'a> {
@@ -52,6 +60,20 @@ impl Objective for Spans {
     fn unit(&self) -> &'static str {
         "nats per end of an answer"
     }
+}
+
+/// Logits (B, T) in which padding has no chance.
+fn without_padding(logits: Var, batch: &Batch) -> Var {
+    /// Far below any logit: e to it is 0 in f32.
+    const NEVER: f32 = -1e9;
+    if batch.lengths.is_none() {
+        return logits;
+    }
+    let mut mask = Tensor::zeros([batch.rows, batch.length]);
+    for (row, mask) in mask.data_mut().chunks_exact_mut(batch.length.max(1)).enumerate() {
+        mask[batch.length_of(row)..].fill(NEVER);
+    }
+    logits + Var::constant(mask)
 }
 
 struct SpanJudge<'a> {
@@ -82,8 +104,7 @@ impl Judge for SpanJudge<'_> {
         let length = batch.length;
         for (row, (example, span)) in examples.zip(spans).enumerate() {
             let n = batch.length_of(row);
-            let [start, end] = [0, 1].map(|i| &outputs[i].data()[row * length..][..length]);
-            // As in training, what is padding takes part.
+            let [start, end] = [0, 1].map(|i| &outputs[i].data()[row * length..][..n]);
             self.loss += row_loss(start, span[0] as usize).0 + row_loss(end, span[1] as usize).0;
             self.counted += 2;
             let detail = &self.held.details[example];

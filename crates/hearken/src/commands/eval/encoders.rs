@@ -12,6 +12,7 @@ use hearken::tasks::encoder::{self, Evaluated, HoldOut};
 use hearken::tasks::{EncoderData, OpenModel, RunConfig};
 use hearken::train::RunDirectory;
 use serde_json::json;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
@@ -143,10 +144,10 @@ fn write(
     for metric in &judged.metrics {
         let mut text = format!("{:.4}", metric.value);
         if let Some((_, most)) = data.ceiling.filter(|(name, _)| *name == metric.name) {
-            text += &format!(", {most:.4} at most");
+            let _ = write!(text, ", {most:.4} at most");
         }
         if let Some(floor) = data.floor.filter(|_| metric.name == "loss") {
-            text += &format!(", {floor:.4} at least");
+            let _ = write!(text, ", {floor:.4} at least");
         }
         writeln!(out, "{}", line(&metric.name, &text))?;
     }

@@ -147,7 +147,7 @@ impl Given {
             TargetKind::Tags(_) => Ok(Targets::Tokens(self.per_token(texts, &labels)?)),
             TargetKind::Classes(_) => {
                 let all: Vec<&str> = texts.iter().flat_map(|text| text.split(',')).collect();
-                self.count("a label", all.len(), self.rows)?;
+                self.count("a label", all.len())?;
                 let all = all.into_iter().map(|text| label(text, &labels));
                 Ok(Targets::Classes(all.collect::<Result<_, _>>()?))
             }
@@ -156,7 +156,7 @@ impl Given {
             }
             TargetKind::Numbers(n) => self.numbers(texts, n, "its numbers").map(Targets::Numbers),
             TargetKind::Spans => {
-                self.count("its first and last token", texts.len(), self.rows)?;
+                self.count("its first and last token", texts.len())?;
                 let mut spans = (Vec::new(), Vec::new());
                 for text in texts {
                     let hint = "write --targets 3,5 for an answer from token 3 to token 5";
@@ -177,12 +177,12 @@ impl Given {
         }
     }
 
-    fn count(&self, what: &str, given: usize, expected: usize) -> Result<(), Failure> {
-        if given == expected {
+    fn count(&self, what: &str, given: usize) -> Result<(), Failure> {
+        if given == self.rows {
             return Ok(());
         }
         Err(Failure::input(
-            format!("{expected} sequences, but {given} targets"),
+            format!("{} sequences, but {given} targets", self.rows),
             format!("give {what} for each sequence, with one --targets for each --ids"),
         ))
     }
@@ -215,7 +215,7 @@ impl Given {
 
     /// So many numbers for each sequence.
     fn numbers(&self, texts: &[String], each: usize, what: &str) -> Result<Vec<f32>, Failure> {
-        self.count(what, texts.len(), self.rows)?;
+        self.count(what, texts.len())?;
         let mut all = Vec::new();
         for text in texts {
             let hint = format!("expected {each} numbers, as in --targets 0.5,1");
