@@ -12,7 +12,9 @@ use std::process::Stdio;
 fn every_operation_is_listed_and_right() {
     let ran = run(&mut hearken(&["doctor"])).succeeded();
     for op in ops::NAMES {
-        let row = ran.stdout.lines().find(|line| line.split_whitespace().next() == Some(op));
+        // A name longer than its column ends in "…".
+        let named = |name: &str| name.strip_suffix('…').map_or(name == *op, |n| op.starts_with(n));
+        let row = ran.stdout.lines().find(|line| line.split_whitespace().next().is_some_and(named));
         let row = row.unwrap_or_else(|| panic!("no row for {op} in\n{}", ran.stdout));
         assert!(row.ends_with("  ok"), "{row}");
     }

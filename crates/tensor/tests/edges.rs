@@ -12,6 +12,7 @@ use hearken_kernels::attention::scores::{Causal, Relative};
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::ops::activations::gelu;
 use hearken_tensor::ops::attention::{Attend, Rule, attention, attention_packed};
+use hearken_tensor::ops::binary_cross_entropy::binary_cross_entropy;
 use hearken_tensor::ops::concat::concat;
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
 use hearken_tensor::ops::dropout::dropout;
@@ -162,6 +163,11 @@ fn misfits() -> Vec<Misfit> {
         misfit("embedding", || embedding(&ones(&[4, 2]), &[4], [1]), &["(4, 2)", "id 4"]),
         misfit("embedding", || embedding(&ones(&[4]), &[0], [1]), &["(4)", "rows and columns"]),
         misfit("mse", || mse(&ones(&[2, 3]), &ones(&[3, 2])), &["(2, 3)", "(3, 2)"]),
+        misfit(
+            "binary_cross_entropy",
+            || binary_cross_entropy(&ones(&[2, 3]), &[0.0; 5], None),
+            &["(2, 3)", "5 targets"],
+        ),
         misfit(
             "cross_entropy",
             move || cross_entropy(ones(&[2, 3]), &[0, 1, 2], plain()),

@@ -27,9 +27,15 @@ fn json_has_the_documented_keys_for_every_preset() {
         assert_eq!(kinds.map(memory).iter().sum::<u64>(), memory("total"));
         assert!(memory("in_use") <= memory("total"));
         let flops = |key: &str| json["flops_per_token"][key].as_f64().unwrap();
-        assert!((flops("training") / flops("forward") - 3.0).abs() < 1e-9);
+        let ratio = flops("training") / flops("forward");
+        // Each product has two behind it, but for the few with an operand that is not learned (the
+        // means of story-pairs' sentences): one.
+        assert!(ratio < 3.0 + 1e-9 && ratio > 2.999, "{name}: {ratio}");
         let time = |key: &str| json["time"][key].as_f64().unwrap();
         assert!(time("step_seconds") > 0.0 && time("run_seconds") >= time("step_seconds"));
+        if json["cache"].is_null() {
+            continue; // It does not write.
+        }
         let cache = |key: &str| json["cache"][key].as_u64().unwrap();
         assert_eq!(cache("f32"), 2 * cache("f16"));
         assert!(cache("int8") > cache("f16") / 2 && cache("int8") < cache("f16"));
@@ -84,7 +90,7 @@ fn the_plan_comes_true() {
 fn train_says_what_the_plan_says() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.toml");
-    let model = "[model]\nkind = \"decoder\"\ncontext = 64\nlayers = 2\nwidth = 64\nheads = 2\n";
+    let model = "[model]\nkind = \"decoder\"\ncontext = 240\nlayers = 2\nwidth = 64\nheads = 2\n";
     let rest = "[data]\nstories = 5\n[train]\nsteps = 1\nbatch_size = 4\n";
     std::fs::write(&path, format!("{model}{rest}")).unwrap();
     let path = path.to_str().unwrap();
@@ -118,6 +124,14 @@ fn train_says_what_the_plan_says() {
         seen.insert(json["memory"]["total"].as_u64().unwrap());
     }
     assert!(seen.len() > 6, "what should change the memory does: {seen:?}");
+}
+
+#[test]
+fn published_encoders_have_their_published_sizes() {
+    for (name, parameters) in [("bert-base", 109_482_240), ("bert-large", 335_141_888)] {
+        let json = run(&mut hearken(&["plan", "--config", name, "--json"])).succeeded();
+        assert_eq!(parse(&json.stdout)["parameters"].as_u64(), Some(parameters), "{name}");
+    }
 }
 
 #[test]
