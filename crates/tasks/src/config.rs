@@ -156,16 +156,64 @@ pub fn preset_or_file(name: &str) -> Result<String> {
             let message = format!("cannot read {name}: {error}");
             return Error::new(message, "a configuration is text that you may read");
         }
-        let names = || presets::ALL.iter().map(|(name, _)| *name);
-        let hint = match nearest(name, names()) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("the presets are {}", names().collect::<Vec<_>>().join(", ")),
-        };
-        Error::new(format!("there is no preset or file '{name}'"), hint)
+        no_preset(name, "preset or file")
     })
 }
 
+fn no_preset(name: &str, what: &str) -> Error {
+    let names = || presets::ALL.iter().map(|(name, _)| *name);
+    let hint = match nearest(name, names()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("the presets are {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    Error::new(format!("there is no {what} '{name}'"), hint)
+}
+
 impl RunConfig {
+    /// A model, to be trained on generated stories with all else at its default; then
+    /// [`Self::on`], [`Self::steps`] and the public fields.
+    ///
+    /// ```
+    /// use hearken_nn::config::{DecoderConfig, InitConfig, StackConfig};
+    /// use hearken_tasks::RunConfig;
+    /// use hearken_train::TrainConfig;
+    ///
+    /// let stack = StackConfig { init: InitConfig::for_width(96), ..StackConfig::new(2, 96, 4) };
+    /// let model = DecoderConfig::new(64, stack);
+    /// let mut config = RunConfig::new(model).on(["book.txt"]).steps(300);
+    /// config.train = TrainConfig { lr: 2e-3, batch_size: 8, ..config.train };
+    /// config.validate()?;
+    /// # Ok::<(), hearken_base::Error>(())
+    /// ```
+    pub fn new(model: impl Into<ModelConfig>) -> Self {
+        Self {
+            model: model.into(),
+            data: DataConfig::default(),
+            train: TrainConfig::default(),
+            warmup_is_chosen: false,
+        }
+    }
+
+    /// One of the presets, by its name; see [`hearken_nn::presets`].
+    pub fn preset(name: &str) -> Result<Self> {
+        match presets::find(name) {
+            Some(text) => Self::parse(text, name, &[]),
+            None => Err(no_preset(name, "preset")),
+        }
+    }
+
+    /// The same, trained on these texts: files, directories or JSON lines.
+    pub fn on(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.data.paths = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same in so many steps.
+    pub fn steps(mut self, steps: u64) -> Self {
+        self.train.steps = steps;
+        self
+    }
+
     /// From a file or preset, with `sets` (`train.lr=3e-4`) put over it.
     pub fn read(name: &str, sets: &[String]) -> Result<Self> {
         Self::parse(&preset_or_file(name)?, name, sets)

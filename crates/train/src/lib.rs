@@ -7,6 +7,7 @@
 //! - [`stepper`]: from the gradients of a batch to new weights, without any file.
 //! - [`trainer`]: the loop; [`progress`] reports its progress, [`diagnose`] finds problems.
 //! - [`run_dir`], [`metrics`], [`tensorboard`], [`plot`], [`report`]: what a run leaves behind.
+//! - [`weights`]: parameters in a file under their own names.
 //! - [`checkpoint`]: saved states that survive power cuts and are verified when read.
 //!
 //! Everything random is keyed by (seed, step, micro-batch), every sum has a fixed order, and
@@ -34,6 +35,7 @@ pub mod stepper;
 pub mod task;
 pub mod tensorboard;
 pub mod trainer;
+pub mod weights;
 
 pub use config::{Precision, TrainConfig};
 pub use evaluation::{Better, Evaluation, Extent, Metric};
