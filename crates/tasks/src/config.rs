@@ -137,6 +137,18 @@ names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });
 /// Held-out stories are kept in memory, a kilobyte each.
 const MOST_STORIES: usize = 1_000_000;
 
+/// More often than this a short text is not gone through.
+const MOST_EPOCHS: u64 = 15;
+
+/// As few steps as are worth the while.
+const LEAST_STEPS: u64 = 300;
+
+/// The size of a regular file.
+fn bytes_of(path: &Path) -> Option<u64> {
+    let data = std::fs::metadata(path).ok()?;
+    data.is_file().then_some(data.len())
+}
+
 /// Bytes of a configuration; none written by a person comes near.
 const MOST_CONFIG: u64 = 16 << 20;
 
@@ -236,6 +248,20 @@ impl RunConfig {
         self.model.validate()?;
         self.data.validate()?;
         self.train.validate()
+    }
+
+    /// Fewer steps for a short text, in which a step sees a large part of it: at most
+    /// [`MOST_EPOCHS`] times the text, and no fewer than [`LEAST_STEPS`]. Not if `sets` choose the
+    /// steps. What is not a file counts as long.
+    pub fn fit_steps(&mut self, paths: &[PathBuf], sets: &[String]) {
+        let chosen = |set: &String| set.trim_start().starts_with("train.steps");
+        let bytes: Option<u64> = paths.iter().map(|path| bytes_of(path)).sum();
+        let (Some(bytes), false) = (bytes, paths.is_empty() || sets.iter().any(chosen)) else {
+            return;
+        };
+        let per_step = (self.train.batch_size.saturating_mul(self.model.context()) as u64).max(1);
+        let most = (MOST_EPOCHS * bytes / per_step).max(LEAST_STEPS);
+        self.train.steps = self.train.steps.min(most);
     }
 
     /// A warm-up that nobody chose was made for another number of steps: it takes a tenth of

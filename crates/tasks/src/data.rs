@@ -16,8 +16,9 @@ const EVALUATION_TOKENS: usize = 4096;
 
 /// See `hearken_data::stories`, "Windows".
 const CUT_STORIES: &str = "Training lies above validation because its rows are cut at the end of \
-    the context: beginnings of stories, which hold all that cannot be guessed, count for more \
-    there than in validation, where stories are whole.";
+    the context: beginnings of stories, where the choices are made, count for more there than in \
+    validation, where stories are whole; and one row in eight starts within a story, so that what \
+    came before must be guessed.";
 
 // What preparing leaves in a run directory.
 const TOKENIZER: &str = "tokenizer.json";
@@ -53,6 +54,8 @@ pub struct TextData {
     pub notes: Vec<String>,
     /// What samples begin with.
     prompt: Vec<u32>,
+    /// The token that stands before every text, if it is not a special one of the tokenizer.
+    begin: Option<u32>,
 }
 
 impl TextData {
@@ -77,7 +80,8 @@ impl TextData {
         let length = config.model.context();
         let tokenizer = stories::tokenizer();
         Ok(Self {
-            prompt: tokenizer.encode("\n")?,
+            prompt: tokenizer.encode(stories::BEGIN.encode_utf8(&mut [0; 4]))?,
+            begin: tokenizer.id(stories::BEGIN.encode_utf8(&mut [0; 4])),
             tokenizer,
             batches: Box::new(stories::StoryWindows::new(rows, length, seed)?),
             validation: Some(Box::new(stories::Validation::new(
@@ -144,6 +148,7 @@ impl TextData {
             .transpose()?;
         Ok(Self {
             prompt: if prompt.is_empty() { vec![0] } else { prompt },
+            begin: None, // plain text needs none
             tokenizer,
             batches,
             validation: held.map(|windows| Box::new(windows) as Box<dyn Examples>),
@@ -173,10 +178,10 @@ impl TextData {
         self.prompt.clone()
     }
 
-    /// The tokenizer's tokens with a meaning of their own.
+    /// Tokens with a meaning of their own.
     pub fn special_tokens(&self) -> SpecialTokens {
         SpecialTokens {
-            begin: self.tokenizer.special(Special::Bos),
+            begin: self.begin.or_else(|| self.tokenizer.special(Special::Bos)),
             ends: self.tokenizer.special(Special::Eos).into_iter().collect(),
             pad: self.tokenizer.special(Special::Pad),
         }

@@ -89,14 +89,19 @@ impl OpenModel {
         Ok(TextWriter { open: self, model, tokenizer: self.require_tokenizer(None, hint)? })
     }
 
+    /// The token that stands before every text, if the model has one that does not end texts, too.
+    pub fn begin(&self, tokenizer: &Tokenizer) -> Option<u32> {
+        let begin = self.special.begin.or_else(|| tokenizer.special(Special::Bos))?;
+        (!self.ends(Some(tokenizer)).contains(&begin)).then_some(begin)
+    }
+
     /// The tokens of a prompt: those of `text`, behind the token that begins a text where the model
     /// has one of its own (Llama's, or that of the stories; GPT-2's begins and ends, and only ends
     /// here).
     pub fn prompt(&self, tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-        let begin = self.special.begin.or_else(|| tokenizer.special(Special::Bos));
         let ends = self.ends(Some(tokenizer));
         let mut ids = tokenizer.encode(text)?;
-        let begin = begin.filter(|begin| !ends.contains(begin) && ids.first() != Some(begin));
+        let begin = self.begin(tokenizer).filter(|begin| ids.first() != Some(begin));
         ids.splice(0..0, begin);
         if ids.is_empty() {
             // Something must come before the first token: where one text ends the next begins, and

@@ -5,6 +5,7 @@
 //! - [`optimizer`], [`schedule`], [`norms`], [`ema`], [`early_stopping`]: the parts of a step.
 //! - [`evaluation`]: what is measured on the validation set, as named metrics.
 //! - [`stepper`]: from the gradients of a batch to new weights, without any file.
+//! - [`timing`]: how many steps fit into a time.
 //! - [`trainer`]: the loop; [`progress`] reports its progress, [`diagnose`] finds problems.
 //! - [`run_dir`], [`metrics`], [`tensorboard`], [`plot`], [`report`]: what a run leaves behind.
 //! - [`weights`]: parameters in a file under their own names.
@@ -34,6 +35,7 @@ pub mod schedule;
 pub mod stepper;
 pub mod task;
 pub mod tensorboard;
+pub mod timing;
 pub mod trainer;
 pub mod weights;
 

@@ -9,6 +9,7 @@
 //! scale, best evaluation, the task's own state, and the step, which keys all randomness. Nothing else
 //! reaches from one step into the next.
 
+mod finished;
 mod instruction_set;
 mod record;
 mod soundness;
@@ -120,6 +121,9 @@ impl Summary {
 /// opened to be continued.
 pub fn train(task: &mut dyn Task, config: &TrainConfig, setup: Setup) -> Result<Summary> {
     config.validate()?;
+    if let Some(summary) = finished::summary(task, config, &setup)? {
+        return Ok(summary);
+    }
     let mut trainer = Trainer::new(task, config, setup)?;
     let result = trainer.run();
     trainer.progress.finish();

@@ -222,3 +222,11 @@ fn text_without_words_to_learn_is_an_error() {
     assert!(error.hint().is_some());
     assert!(Training::new(Kind::Bpe).train_on_text(&text).is_ok());
 }
+
+#[test]
+fn an_unknown_character_is_explained_with_what_is_known() {
+    let tokenizer = Tokenizer::of_characters(&"\n .,abcxyABD".chars().collect::<Vec<_>>());
+    let text = tokenizer.encode("ab!").unwrap_err().to_string();
+    assert!(text.contains("the character '!' (U+0021) at byte 2"), "{text}");
+    assert!(text.contains("it knows line end space , . A B D a–c x y;"), "{text}");
+}

@@ -2,6 +2,7 @@
 
 use super::plan::states;
 use crate::failure::Failure;
+use crate::invocation::program;
 use crate::machine::{self, Peak};
 use crate::terminal::{Progress, say};
 use hearken::base::{Kind, Result};
@@ -17,7 +18,7 @@ use hearken::train::evaluation::Metric;
 use hearken::train::interrupt::{self, Stop};
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
-use hearken::train::{Outcome, Precision, RunDirectory, Setup, Summary, TrainConfig};
+use hearken::train::{Outcome, Precision, RunDirectory, Setup, Summary, TrainConfig, timing};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,12 +27,16 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// A configuration file or the name of a preset; default: a small model for the stories, or
-    /// nanogpt-cpu for your text
+    /// Text files, directories, JSON lines, pipes, or - for standard input
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// A configuration file or the name of a preset ('hearken presets' lists them); default: stories,
+    /// or shakespeare-fast for your text, with fewer steps if the text is short
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
 
-    /// Text files, directories, JSON lines, pipes, or - for standard input
+    /// The same as FILE
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<PathBuf>,
 
@@ -39,9 +44,17 @@ pub(crate) struct Arguments {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
+    #[command(flatten)]
+    sizes: Sizes,
+
     /// Updates of the weights; a warm-up that you did not set takes a tenth of them at most
     #[arg(long)]
     steps: Option<u64>,
+
+    /// As many steps as take about so long here: a few are timed before the first, and the number is
+    /// fixed in config.toml
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["steps", "resume"])]
+    minutes: Option<f64>,
 
     /// Sequences per step
     #[arg(long)]
@@ -60,7 +73,7 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 
     /// Continue the run in this directory where its last checkpoint stands
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "data", "out", "seed"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "files", "data", "out", "seed"])]
     resume: Option<PathBuf>,
 
     /// Say nothing but warnings and the result
@@ -71,13 +84,59 @@ pub(crate) struct Arguments {
 const HELP: &str = "\
 Examples:
   hearken train                                 learn generated stories, in about a minute
-  hearken train --data book.txt                 learn your own text
+  hearken train book.txt                        learn your own text
+  hearken train book.txt --minutes 5            … in about five minutes
+  hearken train book.txt --layers 6 --width 192 --heads 6 --context 128 --dropout 0.1
   hearken train --config nanogpt-cpu --data shakespeare.txt --out runs/bard
   hearken train --resume runs/bard              go on after Ctrl-C or a power cut
   hearken train --data docs/ --set data.tokenizer=bpe --set data.vocabulary=4096
 
+Presets: stories (the default), shakespeare-fast (the default for your text), nanogpt-cpu,
+llama-style, gpt2-small and others; 'hearken presets' says what they are.
+
 A run directory holds config.toml, metrics.jsonl, loss.svg, report.html, samples.txt,
 TensorBoard events, and checkpoints/best and checkpoints/last, each a model directory.";
+
+/// Sizes of the model, which people change daily.
+#[derive(clap::Args)]
+struct Sizes {
+    /// Blocks of the model
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+
+    /// The width of the model; its heads must divide it
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+
+    /// Attention heads of each block
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+
+    /// The longest text that the model looks at, in tokens
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+
+    /// The chance that an activation is dropped in training
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    dropout: Option<f32>,
+}
+
+impl Sizes {
+    /// As settings of the configuration.
+    fn sets(&self) -> Vec<String> {
+        let text = |value: Option<usize>| value.map(|value| value.to_string());
+        [
+            ("layers", text(self.layers)),
+            ("width", text(self.width)),
+            ("heads", text(self.heads)),
+            ("context", text(self.context)),
+            ("dropout", self.dropout.map(|p| format!("{p:?}"))),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some(format!("model.{key}={}", value?)))
+        .collect()
+    }
+}
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut config = configure(arguments)?;
@@ -96,23 +155,50 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     let peak_gflops = isa::for_batches(Peak::measure_gflops);
-    if !arguments.quiet {
-        introduce(&config, &data, &plan, &memory, directory.path());
-    }
     let model = models::build(&config.model, Weights::Drawn { seed: config.train.seed });
+    let (path, floor) = (directory.path().to_owned(), data.floor);
+    let about = About::of(&data);
+    let mut task = NextToken::new(model, data, &config.train);
+    if let Some(minutes) = arguments.minutes {
+        let steps = timing::steps_within(&mut task, &config.train, 60.0 * minutes)?;
+        config.train.steps = steps;
+        config.fit_warmup();
+        config.validate()?;
+    }
+    if !arguments.quiet {
+        introduce(&config, &about, &plan, &memory, &path);
+    }
     let mut setup = Setup::new(directory, config.to_toml()?);
-    setup.title = format!("Hearken: {}", data.name);
+    setup.title = format!("Hearken: {}", about.name);
     setup.progress = Mode::detect(arguments.quiet);
     setup.stop = interrupt::install()?;
     setup.peak_flops = Some(peak_gflops * 1e9);
-    setup.entropy_floor = data.floor;
-    setup.why_training_is_above = data.why_training_is_above;
+    setup.entropy_floor = floor;
+    setup.why_training_is_above = about.why_training_is_above;
     setup.tables = tables(&plan, &memory);
-    let path = setup.run.path().to_owned();
-    let floor = data.floor;
-    let mut task = NextToken::new(model, data, &config.train);
     let summary = hearken::train::train(&mut task, &config.train, setup)?;
     conclude(&summary, floor, &path)
+}
+
+/// What is said of the data when the task has it.
+struct About {
+    name: String,
+    length: usize,
+    tokens: usize,
+    floor: Option<f64>,
+    why_training_is_above: Option<&'static str>,
+}
+
+impl About {
+    fn of(data: &TextData) -> Self {
+        Self {
+            name: data.name.clone(),
+            length: data.batches.length(),
+            tokens: data.tokenizer.vocabulary_size(),
+            floor: data.floor,
+            why_training_is_above: data.why_training_is_above,
+        }
+    }
 }
 
 /// The data, and what the model will cost.
@@ -154,16 +240,28 @@ fn words(done: Done) -> String {
 }
 
 fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
+    let sets = [&arguments.sets[..], &arguments.sizes.sets()].concat();
+    let paths = [&arguments.files[..], &arguments.data].concat();
     let mut config = if let Some(path) = &arguments.resume {
         let text = RunDirectory::read_config(path)?;
         let name = path.join("config.toml").display().to_string();
-        RunConfig::parse(&text, &name, &arguments.sets)?
+        RunConfig::parse(&text, &name, &sets)?
     } else {
-        let default = if arguments.data.is_empty() { "stories" } else { "nanogpt-cpu" };
-        RunConfig::read(arguments.config.as_deref().unwrap_or(default), &arguments.sets)?
+        let default = if paths.is_empty() { "stories" } else { "shakespeare-fast" };
+        let mut config = RunConfig::read(arguments.config.as_deref().unwrap_or(default), &sets)?;
+        if arguments.config.is_none() {
+            config.fit_steps(&paths, &sets);
+        }
+        config
     };
-    if !arguments.data.is_empty() {
-        config.data.paths.clone_from(&arguments.data);
+    if !paths.is_empty() {
+        config.data.paths = paths;
+    }
+    if let Some(minutes) = arguments.minutes.filter(|minutes| !(0.01..=1e6).contains(minutes)) {
+        return Err(Failure::input(
+            format!("--minutes is {minutes}, expected a number from 0.01 to 1000000"),
+            "--minutes 5 is usual; --steps says exactly how many steps",
+        ));
     }
     each_once(&config.data.paths)?;
     let train = &mut config.train;
@@ -242,7 +340,7 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
 }
 
 /// What is about to happen, on standard error.
-fn introduce(config: &RunConfig, data: &TextData, plan: &Plan, memory: &Memory, path: &Path) {
+fn introduce(config: &RunConfig, data: &About, plan: &Plan, memory: &Memory, path: &Path) {
     let train = &config.train;
     say!("{} parameters: {}", thousands(plan.parameters() as f64), config.model.summary());
     say!(
@@ -250,12 +348,12 @@ fn introduce(config: &RunConfig, data: &TextData, plan: &Plan, memory: &Memory, 
         thousands(train.steps as f64),
         if train.steps == 1 { "" } else { "s" },
         train.batch_size,
-        data.batches.length(),
+        data.length,
         data.name,
-        plan.training_flops_per_token(data.batches.length()) / 1e6,
+        plan.training_flops_per_token(data.length) / 1e6,
         size(memory.total())
     );
-    let tokens = data.tokenizer.vocabulary_size();
+    let tokens = data.tokens;
     if tokens < config.model.vocabulary() {
         say!(
             "note: the text has {tokens} different tokens: the model has room for more, which it \
@@ -298,7 +396,7 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
     let show = path.display();
     if summary.outcome == Outcome::Interrupted {
         writeln!(out, "stopped after step {}", summary.step)?;
-        say!("go on:  hearken train --resume {show}");
+        say!("go on:  {} train --resume {show}", program());
         out.flush()?;
         return Err(Failure::Interrupted);
     }
@@ -322,6 +420,6 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
         thousands(summary.tokens as f64)
     );
     say!("look:   {}", path.join("report.html").display());
-    say!("write:  hearken generate --model {show}");
+    say!("write:  {} generate --model {show}", program());
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::Job;
 use crate::failure::Failure;
+use hearken::data::stories;
 use hearken::store::files::read_text_once;
 use std::path::Path;
 
@@ -30,6 +31,29 @@ impl Prompt {
         }
         let text = text.map(|text| Self::Text(text.to_owned()));
         Ok(text.or_else(|| ids.map(|ids| Self::Ids(ids.to_vec()))))
+    }
+
+    /// Words that a model of the stories has never seen, explained.
+    pub(super) fn note(&self, job: &Job) -> Option<String> {
+        let (Self::Text(text), Some(tokenizer)) = (self, &job.tokenizer) else { return None };
+        if tokenizer.fingerprint() != stories::tokenizer().fingerprint() {
+            return None;
+        }
+        let unknown = stories::unknown_words(text);
+        // The last word may be the beginning of one.
+        let unknown: Vec<String> = unknown
+            .into_iter()
+            .filter(|word| !(text.ends_with(word) && word.chars().count() < 3))
+            .take(3)
+            .map(|word| format!("'{word}'"))
+            .collect();
+        (!unknown.is_empty()).then(|| {
+            format!(
+                "this model learned little stories that never say {}: it will guess; try \
+                 'Mia the fox', 'The mouse' or 'So Mia'",
+                unknown.join(" or ")
+            )
+        })
     }
 
     /// Its tokens.
