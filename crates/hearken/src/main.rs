@@ -47,6 +47,7 @@ Examples:
   hearken plan --config gpt2-small   what a model costs, before anything runs
   hearken generate 'Once upon'       write with the newest run
   hearken eval book.txt              how well it predicts a text
+  hearken report runs/a runs/b       compare runs on one page
   hearken inspect weights            names, shapes and norms of its weights
   hearken tokenizer train --help     learn a vocabulary from your text";
 
@@ -61,6 +62,7 @@ enum Command {
     Man(commands::man::Arguments),
     Plan(commands::plan::Arguments),
     Presets(commands::presets::Arguments),
+    Report(commands::report::Arguments),
     Tokenizer(commands::tokenizer::Arguments),
     Train(commands::train::Arguments),
 }
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => commands::man::run(&arguments, Arguments::command()),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Presets(arguments) => commands::presets::run(&arguments),
+        Command::Report(arguments) => commands::report::run(&arguments),
         Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),
     });

@@ -202,3 +202,35 @@ fn hints_name_commands_as_they_can_be_run() {
         ran.stderr
     );
 }
+
+#[test]
+fn reports_show_the_model_and_compare_runs() {
+    let here = here();
+    for (out, lr) in [("runs/a", "1e-3"), ("runs/b", "2e-3")] {
+        let train = ["train", "book.txt", "--steps", "4", "--out", out, "--lr", lr];
+        go(&here, &[&train[..], &SMALL[..]].concat());
+    }
+    let read = |name: &str| std::fs::read_to_string(here.path().join(name)).unwrap();
+    let report = read("runs/a/report.html");
+    for has in [
+        "Where heads look",
+        "blocks.0 head 1",
+        "What surprised it",
+        "<dt>perplexity</dt>",
+        "<dt>bits per byte</dt>",
+        "<dt>validation − training</dt>",
+        "data: book · ",
+        "hearken 0.",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(report.contains(has), "{has}");
+    }
+    let page = go(&here, &["report", "runs/a", "runs/b", "--out", "both.html"]);
+    assert_eq!(page.stdout, "both.html\n");
+    let page = read("both.html");
+    assert!(page.contains("<td>train.lr</td><td>0.001</td><td>0.002</td>"), "{page}");
+    assert!(page.contains("Validation loss by time") && !page.contains("<td>train.steps</td>"));
+    assert_eq!(go(&here, &["report", "runs/a"]).stdout, "runs/a/report.html\n");
+    run(&mut within(&here, &["report", "runs/a", "book.txt"])).refused("holds no run");
+    run(&mut within(&here, &["report", "nothing"])).refused("holds no run");
+}

@@ -14,6 +14,12 @@ use hearken_train::RunDirectory;
 /// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
 const EVALUATION_TOKENS: usize = 4096;
 
+/// A beginning within a story, behind the line end that begins every text.
+const STORY_PROMPT: &str = "\nSo Mia";
+
+/// Tokens of the second prompt of samples, for plain text.
+const PROMPT_TOKENS: usize = 24;
+
 /// See `hearken_data::stories`, "Windows".
 const CUT_STORIES: &str = "Training lies above validation because its rows are cut at the end of \
     the context: beginnings of stories, where the choices are made, count for more there than in \
@@ -54,6 +60,10 @@ pub struct TextData {
     pub notes: Vec<String>,
     /// What samples begin with.
     prompt: Vec<u32>,
+    /// Another beginning for samples, from the middle of a text.
+    second_prompt: Option<Vec<u32>>,
+    /// The bytes that the targets of the validation set stand for.
+    validation_bytes: u64,
     /// The token that stands before every text, if it is not a special one of the tokenizer.
     begin: Option<u32>,
 }
@@ -79,16 +89,15 @@ impl TextData {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
         let length = config.model.context();
         let tokenizer = stories::tokenizer();
+        let validation = stories::Validation::new(config.data.stories, length, seed)?;
         Ok(Self {
+            second_prompt: Some(tokenizer.encode(STORY_PROMPT)?),
+            validation_bytes: validation.characters as u64, // stories are written in ASCII
             prompt: tokenizer.encode(stories::BEGIN.encode_utf8(&mut [0; 4]))?,
             begin: tokenizer.id(stories::BEGIN.encode_utf8(&mut [0; 4])),
             tokenizer,
             batches: Box::new(stories::StoryWindows::new(rows, length, seed)?),
-            validation: Some(Box::new(stories::Validation::new(
-                config.data.stories,
-                length,
-                seed,
-            )?)),
+            validation: Some(Box::new(validation)),
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
             why_training_is_above: Some(CUT_STORIES),
@@ -143,11 +152,16 @@ impl TextData {
         if prompt.is_empty() {
             prompt = corpus.validation.to_vec(0..corpus.validation.len().min(1));
         }
+        let second = corpus.validation.to_vec(0..corpus.validation.len().min(PROMPT_TOKENS));
+        let first = tokenizer.decode_known(&second[..second.len().min(1)]).len() as u64;
+        let validation_bytes = corpus.validation_bytes.saturating_sub(first);
         let held = (corpus.validation.len() >= 2)
             .then(|| Windows::sliding(corpus.validation, length, length))
             .transpose()?;
         Ok(Self {
             prompt: if prompt.is_empty() { vec![0] } else { prompt },
+            second_prompt: (second.len() > 1).then_some(second),
+            validation_bytes,
             begin: None, // plain text needs none
             tokenizer,
             batches,
@@ -176,6 +190,16 @@ impl TextData {
     /// What samples begin with.
     pub fn prompt(&self) -> Vec<u32> {
         self.prompt.clone()
+    }
+
+    /// Another beginning for samples, from the middle of a text.
+    pub fn second_prompt(&self) -> Option<&[u32]> {
+        self.second_prompt.as_deref()
+    }
+
+    /// The bytes that the targets of the validation set stand for.
+    pub fn validation_bytes(&self) -> u64 {
+        self.validation_bytes
     }
 
     /// Tokens with a meaning of their own.

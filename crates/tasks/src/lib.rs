@@ -11,6 +11,7 @@
 
 pub mod config;
 pub mod data;
+mod exhibits;
 pub mod next_token;
 mod observe;
 pub mod open;

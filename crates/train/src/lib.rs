@@ -7,6 +7,7 @@
 //! - [`stepper`]: from the gradients of a batch to new weights, without any file.
 //! - [`timing`]: how many steps fit into a time.
 //! - [`trainer`]: the loop; [`progress`] reports its progress, [`diagnose`] finds problems.
+//! - [`exhibit`]: what a task shows in the report; [`compare`]: several runs on one page.
 //! - [`run_dir`], [`metrics`], [`tensorboard`], [`plot`], [`report`]: what a run leaves behind.
 //! - [`weights`]: parameters in a file under their own names.
 //! - [`checkpoint`]: saved states that survive power cuts and are verified when read.
@@ -16,12 +17,14 @@
 //! resumed has the same bits as one that was not, on any number of threads.
 
 pub mod checkpoint;
+pub mod compare;
 pub mod config;
 pub mod diagnose;
 pub mod early_stopping;
 pub mod ema;
 pub mod error;
 pub mod evaluation;
+pub mod exhibit;
 pub mod files;
 pub mod interrupt;
 pub mod metrics;
@@ -41,6 +44,7 @@ pub mod weights;
 
 pub use config::{Precision, TrainConfig};
 pub use evaluation::{Better, Evaluation, Extent, Metric};
+pub use exhibit::{Exhibit, Exhibits};
 pub use hearken_base::{Error, Kind, Result};
 pub use metrics::{Row, Score};
 pub use optimizer::{DecayRule, Optimizer, OptimizerConfig};

@@ -6,6 +6,7 @@
 //! makes a resumed run equal to an uninterrupted one.
 
 use crate::evaluation::{Evaluation, Extent};
+use crate::exhibit::Exhibits;
 use crate::weights;
 use hearken_base::Result;
 use hearken_tensor::rng::{Key, Rng};
@@ -136,6 +137,12 @@ pub trait Task: Sync {
     fn observe(&mut self, step: u64) -> Result<Observation> {
         let _ = step;
         Ok(Observation::default())
+    }
+
+    /// Figures and pictures of the model for the report, at the end of the run. Called without a
+    /// graph.
+    fn exhibits(&mut self) -> Result<Exhibits> {
+        Ok(Exhibits::default())
     }
 
     /// Writes the model's files into the directory `dir`, which exists and is empty. The weights

@@ -9,5 +9,6 @@ pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod presets;
+pub(crate) mod report;
 pub(crate) mod tokenizer;
 pub(crate) mod train;

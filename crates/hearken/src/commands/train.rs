@@ -3,7 +3,7 @@
 use super::plan::states;
 use crate::failure::Failure;
 use crate::invocation::program;
-use crate::machine::{self, Peak};
+use crate::machine::{self, Machine, Peak};
 use crate::terminal::{Progress, say};
 use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
@@ -11,7 +11,7 @@ use hearken::kernels::isa;
 use hearken::nn::models;
 use hearken::nn::plan::{Memory, Plan, Training};
 use hearken::nn::scope::Weights;
-use hearken::show::number::{bytes as size, thousands};
+use hearken::show::number::{bytes as size, date, plural, thousands};
 use hearken::tasks::data::FILES;
 use hearken::tasks::{NextToken, RunConfig, TextData};
 use hearken::train::evaluation::Metric;
@@ -22,6 +22,7 @@ use hearken::train::{Outcome, Precision, RunDirectory, Setup, Summary, TrainConf
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Train a language model: on your own text, or on generated stories if none is given.
 #[derive(clap::Args)]
@@ -176,6 +177,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     setup.entropy_floor = floor;
     setup.why_training_is_above = about.why_training_is_above;
     setup.tables = tables(&plan, &memory);
+    setup.about = about.lines();
     let summary = hearken::train::train(&mut task, &config.train, setup)?;
     conclude(&summary, floor, &path)
 }
@@ -198,6 +200,18 @@ impl About {
             floor: data.floor,
             why_training_is_above: data.why_training_is_above,
         }
+    }
+
+    /// For the report: the data, the machine, the day and the version.
+    fn lines(&self) -> Vec<String> {
+        let machine = Machine::of_this_process();
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+        vec![
+            format!("data: {}", self.name),
+            format!("{}, {}", machine.cpu, plural(machine.threads, "thread")),
+            date(seconds),
+            format!("hearken {}", env!("CARGO_PKG_VERSION")),
+        ]
     }
 }
 
