@@ -202,12 +202,9 @@ mod tests {
         assert_eq!(habit(&previous, 3), "the token before: 95 %");
         let own = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.2, 0.2, 0.6];
         assert_eq!(habit(&own, 3), "itself: 80 %");
-        let even =
-            [1.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.25, 0.25, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0];
-        assert_eq!(
-            habit(&even, 4),
-            format!("{:.1} tokens back on average", (0.5 + 0.5 + 1.5) / 3.0)
-        );
+        let even = [1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.4, 0.3, 0.3];
+        // 0.5 · 1 in the second row, 0.4 · 2 + 0.3 · 1 in the third.
+        assert_eq!(habit(&even, 3), "0.8 tokens back on average");
     }
 
     #[test]
@@ -224,9 +221,7 @@ mod tests {
         assert_eq!(passage.body.matches("title=\"").count(), PASSAGE.min(held.characters));
         // A model that knows nothing finds everything about equally likely: ln 46 = 3.83.
         assert!(passage.about.contains(" 3.8"), "{}", passage.about);
-        assert_eq!(
-            passage.body.matches("class=\"s4\" title").count(),
-            PASSAGE.min(held.characters)
-        );
+        assert!(passage.body.matches("class=\"s4\" title").count() > PASSAGE / 2);
+        assert!(!passage.body.contains("class=\"s0\" title"), "it is never sure");
     }
 }
