@@ -1,4 +1,4 @@
-//! Windows that begin where a story begins, but for one training row in eight, which begins within
+//! Windows that begin where a story begins, but for one training row in sixteen, which begins within
 //! one.
 
 use super::{Sample, longest, sample, tokenizer};
@@ -12,9 +12,9 @@ const TRAINING_SITE: u64 = 0x7374_6f72_6965_7300; // "stories"
 const VALIDATION_SITE: u64 = 0x6865_6c64_5f6f_7574; // "held_out"
 
 /// One training row in so many starts within a story.
-const WITHIN: usize = 8;
+const WITHIN: usize = 16;
 
-/// Training batches of fresh stories: no story is repeated but by chance. One row in eight starts at
+/// Training batches of fresh stories: no story is repeated but by chance. One row in sixteen starts at
 /// a word within a story, so that a model can continue a text that starts there, too; this first
 /// word is not predicted, so that a model does not learn to expect it at the beginning.
 #[derive(Debug)]
