@@ -1,4 +1,4 @@
-//! 2. Load a model and write with it: as text comes, with the probabilities of each token, and by
+//! Step 2: Load a model and write with it: as text comes, with the probabilities of each token, and by
 //! beam search. A run of `train_text`, or a GPT-2 or Llama that `transformers` saved:
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! 3. A model of your own from the library's layers, trained by the library's loop: two blocks, and a
+//! Step 3: A model of your own from the library's layers, trained by the library's loop: two blocks, and a
 //! head that answers a question about the whole sequence.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! 4. A task of your own for a model that is there: a decoder learns to add.
+//! Step 4: A task of your own for a model that is there: a decoder learns to add.
 //!
 //! ```text
 //! cargo run --release --example own_task -- runs/sums

@@ -1,4 +1,4 @@
-//! 5. Look inside a model and change what happens there: which heads matter?
+//! Step 5: Look inside a model and change what happens there: which heads matter?
 //!
 //! ```text
 //! cargo run --release --example taps -- runs/first book.txt

@@ -1,4 +1,4 @@
-//! 1. Train a language model on a text file, and write with it.
+//! Step 1: Train a language model on a text file, and write with it.
 //!
 //! ```text
 //! cargo run --release --example train_text -- book.txt runs/first

@@ -42,6 +42,11 @@ pub const ALL: &[Past] = &[
         bytes.extend([0; 16]);
         put(&path, &bytes)
     }),
+    past("a type that nobody knows took 137 GB", "safetensors", |d| {
+        let path = d.join("model.safetensors");
+        let header = br#"{"a":{"dtype":"B","shape":[8,4294967296],"data_offsets":[0,8]}}"#;
+        put(&path, &[&(header.len() as u64).to_le_bytes()[..], header, &[0; 8]].concat())
+    }),
     past("a pipe as weights was waited for", "weights", |d| pipe(&d.join("model.safetensors"))),
     past("a pipe as configuration was waited for", "config-gpt2", |d| pipe(&d.join("config.json"))),
     past("a pipe beside the configuration was waited for", "generation-config", |d| {

@@ -11,6 +11,7 @@ mod invocation;
 mod kept;
 mod machine;
 mod model;
+mod stdin;
 mod terminal;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -48,15 +49,19 @@ Examples:
   hearken generate 'Once upon'       write with the newest run
   hearken eval book.txt              how well it predicts a text
   hearken report runs/a runs/b       compare runs on one page
+  hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
   hearken inspect weights            names, shapes and norms of its weights
   hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
 enum Command {
     Bench(commands::bench::Arguments),
+    Classify(commands::classify::Arguments),
     Completions(commands::completions::Arguments),
     Doctor(commands::doctor::Arguments),
+    Embed(commands::embed::Arguments),
     Eval(commands::eval::Arguments),
+    Fill(commands::fill::Arguments),
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
     Man(commands::man::Arguments),
@@ -71,11 +76,14 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Classify(arguments) => commands::classify::run(&arguments),
         Command::Completions(arguments) => {
             commands::completions::run(&arguments, &mut Arguments::command())
         }
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Embed(arguments) => commands::embed::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Fill(arguments) => commands::fill::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Man(arguments) => commands::man::run(&arguments, Arguments::command()),

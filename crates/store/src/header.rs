@@ -164,9 +164,14 @@ impl Raw {
         let (Some(dims), Some(count)) = (dims, count) else {
             return Err(format!("{name} of shape {shape:?} is too large"));
         };
-        let fits = start <= end && end <= room;
-        let expected = bits(&dtype).map(|bits| u128::from(bits) * u128::from(count));
-        if !fits || expected.is_some_and(|expected| expected != 8 * u128::from(end - start)) {
+        let fits = start <= end && end <= room && {
+            let (held, count) = (8 * u128::from(end - start), u128::from(count));
+            match bits(&dtype) {
+                Some(bits) => u128::from(bits) * count == held,
+                None => count <= held, // a number of any type takes a bit at least
+            }
+        };
+        if !fits {
             let at = format!("{start}..{end} of {room} bytes");
             return Err(format!("{name}, {dtype} of shape {shape:?}, does not lie at {at}"));
         }

@@ -103,26 +103,13 @@ impl TensorFile {
         let entry = self.entry(name)?;
         let within = start.checked_add(out.len()).is_some_and(|end| end <= entry.len());
         assert!(within, "{} numbers from {start} on of {name} {:?}", out.len(), entry.shape);
-        let widen: fn(&[u8], &mut [f32]) = match entry.dtype.as_str() {
-            "F32" => {
+        let widen = match self.kind_of(entry)? {
+            NumberKind::F32 => {
                 let place = entry.start + 4 * start as u64;
                 return self.read_bytes(place, bytemuck::cast_slice_mut(out));
             }
-            "F16" => |bytes, out| {
-                for (x, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                    *x = f16::from_le_bytes(*b).to_f32();
-                }
-            },
-            "BF16" => |bytes, out| {
-                for (x, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                    *x = bf16::from_le_bytes(*b).to_f32();
-                }
-            },
-            other => {
-                let message = format!("{name} is {other}, expected F32, F16 or BF16");
-                let hint = "convert it to one of these types first";
-                return Err(Error::new(message, hint).within(self.path.display()));
-            }
+            NumberKind::F16 => widen_f16,
+            NumberKind::Bf16 => widen_bf16,
         };
         let mut bytes = vec![0; 2 * out.len().min(PIECE)];
         let mut place = entry.start + 2 * start as u64;
@@ -135,6 +122,20 @@ impl TensorFile {
         Ok(())
     }
 
+    /// How the numbers of a tensor are stored, if they can be read as f32.
+    fn kind_of(&self, entry: &Entry) -> Result<NumberKind> {
+        match entry.dtype.as_str() {
+            "F32" => Ok(NumberKind::F32),
+            "F16" => Ok(NumberKind::F16),
+            "BF16" => Ok(NumberKind::Bf16),
+            other => {
+                let message = format!("{} is {other}, expected F32, F16 or BF16", entry.name);
+                let hint = "convert it to one of these types first";
+                Err(Error::new(message, hint).within(self.path.display()))
+            }
+        }
+    }
+
     fn read_bytes(&self, place: u64, out: &mut [u8]) -> Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let from = SeekFrom::Start(self.data + place);
@@ -143,7 +144,9 @@ impl TensorFile {
 
     /// A whole tensor, as f32.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
-        let shape = self.shape(name)?;
+        let entry = self.entry(name)?;
+        self.kind_of(entry)?; // before memory is taken for it
+        let shape = &entry.shape[..];
         if shape.len() > Shape::MOST {
             let (got, most) = (shape.len(), Shape::MOST);
             let message = format!("{name} has {got} dimensions, expected at most {most}");
@@ -152,6 +155,26 @@ impl TensorFile {
         let mut tensor = Tensor::unset(Shape::new(shape));
         self.read_into(name, tensor.data_mut())?;
         Ok(tensor)
+    }
+}
+
+/// A type of numbers that can be read as f32.
+#[derive(Clone, Copy)]
+enum NumberKind {
+    F32,
+    F16,
+    Bf16,
+}
+
+fn widen_f16(bytes: &[u8], out: &mut [f32]) {
+    for (x, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        *x = f16::from_le_bytes(*b).to_f32();
+    }
+}
+
+fn widen_bf16(bytes: &[u8], out: &mut [f32]) {
+    for (x, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        *x = bf16::from_le_bytes(*b).to_f32();
     }
 }
 

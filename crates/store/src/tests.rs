@@ -89,6 +89,7 @@ fn damaged_files_are_errors_and_never_large_allocations() {
         (one(r#"{"dtype":"F32","shape":[2],"data_offsets":[0,800]}"#), "does not lie"),
         (one(r#"{"dtype":"F32","shape":[2],"data_offsets":[8,0]}"#), "does not lie"),
         (one(r#"{"dtype":"new","shape":[2],"data_offsets":[0,800]}"#), "does not lie"),
+        (one(r#"{"dtype":"new","shape":[8,4294967296],"data_offsets":[0,8]}"#), "does not lie"),
         (one(r#"{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#), "4 bytes at the end"),
         (one(r#"{"dtype":"F32","shape":[1],"data_offsets":[4,8]}"#), "4 bytes before a"),
         (two("0,4", "0,4"), "b overlaps"),

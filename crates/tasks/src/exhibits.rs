@@ -68,9 +68,9 @@ fn attention(model: &dyn PredictsTokens, ids: &[u32], tokenizer: &Tokenizer) -> 
     for (name, weights) in seen.iter().take(MOST_HEADS) {
         let title = name.replace(".attention.weights[", " head ").replace(']', "");
         let grid = Grid { title: &title, rows: &labels, columns: &labels, cells: weights.data() };
-        let _ = write!(
+        let _ = writeln!(
             body,
-            "<figure>{}<figcaption>{}</figcaption></figure>\n",
+            "<figure>{}<figcaption>{}</figcaption></figure>",
             grid.svg(),
             habit(weights.data(), ids.len())
         );

@@ -6,10 +6,13 @@
 use hearken_kernels::threads::{shared_regions, with_threads};
 use hearken_tensor::ops;
 
+/// Operations that compute nothing: they read the same numbers in another shape.
+const NOTHING_TO_SHARE: [&str; 1] = ["reshape"];
+
 #[test]
 fn every_op_has_a_case_that_threads_share() {
     let mut alone: Vec<&str> = Vec::new();
-    for &op in ops::NAMES {
+    for &op in ops::NAMES.iter().filter(|op| !NOTHING_TO_SHARE.contains(op)) {
         let before = shared_regions();
         for case in ops::registry().iter().filter(|case| case.op == op) {
             let _ = with_threads(2, || case.run(None));

@@ -5,6 +5,7 @@
 //! - [`optimizer`], [`schedule`], [`norms`], [`ema`], [`early_stopping`]: the parts of a step.
 //! - [`evaluation`]: what is measured on the validation set, as named metrics.
 //! - [`stepper`]: from the gradients of a batch to new weights, without any file.
+//! - [`cost`]: what training takes, found by a dry run of the same steps.
 //! - [`timing`]: how many steps fit into a time.
 //! - [`trainer`]: the loop; [`progress`] reports its progress, [`diagnose`] finds problems.
 //! - [`exhibit`]: what a task shows in the report; [`compare`]: several runs on one page.
@@ -19,6 +20,7 @@
 pub mod checkpoint;
 pub mod compare;
 pub mod config;
+pub mod cost;
 pub mod diagnose;
 pub mod early_stopping;
 pub mod ema;
@@ -43,6 +45,7 @@ pub mod trainer;
 pub mod weights;
 
 pub use config::{Precision, TrainConfig};
+pub use cost::{Cost, Memory};
 pub use evaluation::{Better, Evaluation, Extent, Metric};
 pub use exhibit::{Exhibit, Exhibits};
 pub use hearken_base::{Error, Kind, Result};

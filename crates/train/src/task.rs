@@ -7,6 +7,7 @@
 
 use crate::evaluation::{Evaluation, Extent};
 use crate::exhibit::Exhibits;
+use crate::report::Table;
 use crate::weights;
 use hearken_base::Result;
 use hearken_tensor::rng::{Key, Rng};
@@ -86,6 +87,12 @@ pub trait Task: Sync {
     /// them are [trainable](Param::is_trainable) must not change during a run.
     fn parameters(&self) -> Vec<Param>;
 
+    /// The learning rate of a parameter, as a multiple of the run's. Must not change during a run.
+    fn rate(&self, parameter: &Param) -> f64 {
+        let _ = parameter;
+        1.0
+    }
+
     /// The loss of a micro-batch, with its graph. All randomness comes from `at`. Called with the
     /// run's 16-bit storage set, if it has one; for several micro-batches at the same time, if the
     /// run computes them in parallel.
@@ -124,6 +131,11 @@ pub trait Task: Sync {
     ) -> Result<Option<Evaluation>> {
         let _ = (extent, progress);
         Ok(None)
+    }
+
+    /// For the report: what the last evaluation looked like in detail.
+    fn tables(&self) -> Vec<Table> {
+        Vec::new()
     }
 
     /// Something the model makes now, for people to look at. Must be a function of the weights

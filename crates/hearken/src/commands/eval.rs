@@ -1,6 +1,7 @@
-//! `hearken eval`: how well does a model predict a text?
+//! `hearken eval`: how good is a model at what it is for?
 //!
-//! With targets t₁ … tₙ, every token of the text but the first,
+//! Encoders are judged by labelled data (`encoders.rs`), language models by how well they predict a
+//! text. With targets t₁ … tₙ, every token of the text but the first,
 //!
 //! ```text
 //! loss = −1/n Σ ln p(tᵢ | what stands before it in its window)
@@ -9,6 +10,8 @@
 //! Without `--stride` the windows do not overlap, so that the first target of a window is
 //! predicted from one token and the last from T; with a stride of s they overlap, and every target
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
+
+mod encoders;
 
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -27,9 +30,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Measure how well a model predicts a text.
+/// Measure how good a model is: how well it predicts a text, labels it, answers or embeds.
 ///
-/// Every token but the first counts once. Loss is the mean of −ln p in nats, perplexity is e to
+/// Of a language model, every token but the first counts once. Loss is the mean of −ln p in nats, perplexity is e to
 /// the loss, and bits per byte is what the model would need to store the text, which compares
 /// models with different tokenizers.
 #[derive(clap::Args)]
@@ -41,8 +44,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     tokenizer: TokenizerArguments,
 
-    /// Text: files, directories, JSON lines, pipes, or - for stdin [default: what the run has held
-    /// out]
+    /// Text: files, directories, JSON lines, pipes, or - for stdin; for encoders, labelled data
+    /// [default: what the run has held out]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -50,9 +53,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH")]
     data: Vec<PathBuf>,
 
-    /// The key of the text in JSON lines [default: text, or that of the run]
+    /// The key of the text in JSON lines, or its column [default: text, or that of the run]
     #[arg(long, value_name = "KEY")]
     field: Option<String>,
+
+    /// The key or column of the label, the number or the similarity (encoders) [default: label]
+    #[arg(long, value_name = "KEY")]
+    label: Option<String>,
+
+    /// The key or column of the second text (encoders)
+    #[arg(long, value_name = "KEY")]
+    second: Option<String>,
 
     /// Which part of the text: all, or as 'hearken train' splits it [default: all of a text that is
     /// given, validation of a run's own]
@@ -86,8 +97,13 @@ Examples:
   hearken eval book.txt
   hearken eval --model runs/mine --data shakespeare.txt --split validation
   hearken eval --model gpt2 --data book.txt --stride 512 --json
+  hearken eval --model runs/reviews                  what the run of an encoder has held out
+  hearken eval --model runs/reviews --data test.csv --label stars --json
 
-Keys of --json:
+Keys of --json for encoders: model, data, rows, tokens, seconds, and metrics, an object with those
+that fit the model: loss, accuracy, f1, micro_f1, exact_match, mae, rmse, spearman, recall_at_1, …
+
+Keys of --json for language models:
   model, data, split
   loss              mean of -ln p over all targets, in nats
   perplexity        e to the loss
@@ -125,9 +141,12 @@ struct Report {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
-    let predictor = model.predicts_tokens()?;
     let hint = "name one with --tokenizer; without one a text has no tokens";
     let tokenizer = arguments.tokenizer.require(&model, hint)?;
+    if model.model.encodes().is_some() {
+        return encoders::run(arguments, &model, tokenizer);
+    }
+    let predictor = model.predicts_tokens()?;
     let (context, stride) = window(arguments, model.model.config().context())?;
     if arguments.batch_size == 0 {
         return Err(Failure::input("a batch size of 0", "8 is usual"));
@@ -152,7 +171,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         Some(kept)
     };
-    let Measured { examples, targets, bytes } = measured;
+    let Measured { examples, targets, bytes, context } = measured;
+    let stride = stride.min(context);
     let count = examples.count();
     let windows = InOrder::new(examples, arguments.batch_size);
     let batches = windows.batches();
@@ -174,6 +194,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     let seconds = start.elapsed().as_secs_f64();
     let loss = sum / targets as f64;
+    if !loss.is_finite() {
+        return Err(Failure::input(
+            format!("the loss is {loss}: the model in {} is broken", model.directory.display()),
+            "'hearken inspect weights' shows which tensors are not finite",
+        ));
+    }
     let report = Report {
         model: model.directory,
         data: subject.paths(),
@@ -211,6 +237,13 @@ fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure>
     Ok((context, stride))
 }
 
+impl Arguments {
+    /// The files that are named, as FILE or by --data.
+    fn paths(&self) -> Vec<PathBuf> {
+        [&self.files[..], &self.data].concat()
+    }
+}
+
 /// What is evaluated on.
 enum Subject {
     /// A text, or a part of it.
@@ -222,7 +255,7 @@ enum Subject {
 impl Subject {
     /// What the arguments name, or what the run has held out that the model is of.
     fn of(arguments: &Arguments, model: &OpenModel) -> Result<Self, Failure> {
-        let paths = [&arguments.files[..], &arguments.data].concat();
+        let paths = arguments.paths();
         let given = !paths.is_empty();
         let run = if given { None } else { model.run_config()? };
         let data = run.as_ref().map(|run| &run.data);
@@ -270,11 +303,12 @@ impl Subject {
     }
 }
 
-/// Windows of tokens, how many of them count, and the bytes that those stand for.
+/// Windows of `context` tokens, how many tokens count, and the bytes that those stand for.
 struct Measured {
     examples: Box<dyn Examples>,
     targets: usize,
     bytes: u64,
+    context: usize,
 }
 
 /// The stories that a run has held out, in the windows in which its evaluations see them.
@@ -288,7 +322,7 @@ fn stories(count: usize, seed: u64, context: usize, strided: bool) -> Result<Mea
     let held = hearken::data::stories::Validation::new(count, context, seed)?;
     // Stories are written in ASCII.
     let (targets, bytes) = (held.characters, held.characters as u64);
-    Ok(Measured { examples: Box::new(held), targets, bytes })
+    Ok(Measured { examples: Box::new(held), targets, bytes, context })
 }
 
 /// A text in windows, behind the token that begins a text if that is one of the text's own.
@@ -311,8 +345,10 @@ fn text(
         // Nothing predicts the first token, so its bytes do not count either.
         _ => (ids, bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64)),
     };
-    let windows = Windows::sliding(ids, context, stride)?;
-    Ok(Measured { targets: windows.targets(), examples: Box::new(windows), bytes })
+    // A window longer than the text would be padding.
+    let context = context.min(ids.len().saturating_sub(1)).max(1);
+    let windows = Windows::sliding(ids, context, stride.min(context))?;
+    Ok(Measured { targets: windows.targets(), examples: Box::new(windows), bytes, context })
 }
 
 /// The tokens of the part that was asked for, and its bytes.

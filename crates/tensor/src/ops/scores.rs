@@ -159,6 +159,24 @@ pub fn cases() -> Vec<Case> {
             })
         },
     );
+    // Large enough for threads to share.
+    let long = Case::new(
+        "scores",
+        "long",
+        tolerance,
+        |v| {
+            let rule: Rule = Arc::new(Causal::new(130, 130));
+            super::softmax::softmax(scores(v[0].clone(), 0.5, 0, &[], &rule), 1.0)
+        },
+        |a| {
+            let power = |n: usize| {
+                if n % 130 <= n / 130 % 130 { (0.5 * a[0].data[n]).exp() } else { 0.0 }
+            };
+            Array::build(a[0].shape, |n| {
+                power(n) / (n / 130 * 130..=n / 130 * 130 + 129).map(power).sum::<f64>()
+            })
+        },
+    );
     vec![
         biased
             .normal("x", [2, 2, 4, 6])
@@ -171,6 +189,8 @@ pub fn cases() -> Vec<Case> {
             .extra("places", places)
             .extra("mask", mask)
             .torch("(0.5 * x + table[:, places.long()] + mask).softmax(-1)"),
+        long.normal("x", [1, 1, 130, 130])
+            .torch("(0.5 * x + x.new_full((130, 130), -torch.inf).triu(1)).softmax(-1)"),
     ]
 }
 
