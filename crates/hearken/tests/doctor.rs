@@ -12,7 +12,11 @@ use std::process::Stdio;
 fn every_operation_is_listed_and_right() {
     let ran = run(&mut hearken(&["doctor"])).succeeded();
     for op in ops::NAMES {
-        let row = ran.stdout.lines().find(|line| line.split_whitespace().next() == Some(op));
+        // On 80 columns a long name is cut, and ends in "…".
+        let row = ran.stdout.lines().find(|line| {
+            let name = line.split_whitespace().next().unwrap_or_default();
+            name == op || name.strip_suffix('…').is_some_and(|start| op.starts_with(start))
+        });
         let row = row.unwrap_or_else(|| panic!("no row for {op} in\n{}", ran.stdout));
         assert!(row.ends_with("  ok"), "{row}");
     }
