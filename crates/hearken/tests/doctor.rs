@@ -15,7 +15,7 @@ fn every_operation_is_listed_and_right() {
         // On 80 columns a long name is cut, and ends in "…".
         let row = ran.stdout.lines().find(|line| {
             let name = line.split_whitespace().next().unwrap_or_default();
-            name == op || name.strip_suffix('…').is_some_and(|start| op.starts_with(start))
+            name == *op || name.strip_suffix('…').is_some_and(|start| op.starts_with(start))
         });
         let row = row.unwrap_or_else(|| panic!("no row for {op} in\n{}", ran.stdout));
         assert!(row.ends_with("  ok"), "{row}");
