@@ -133,14 +133,18 @@ pub(crate) fn vocabulary_too_large(asked: usize, most: usize) -> Error {
     )
 }
 
-/// A character that a character tokenizer has no id for, at this byte of the text.
-pub(crate) fn unknown_character(character: char, offset: usize) -> Error {
+/// A character that a character tokenizer has no id for, at this byte of the text; `known` are those
+/// that it has.
+pub(crate) fn unknown_character(character: char, offset: usize, known: &str) -> Error {
     let code = u32::from(character);
     Error::new(
         format!(
             "the character {character:?} (U+{code:04X}) at byte {offset} is not in the vocabulary"
         ),
-        "train the tokenizer with byte fallback or an unknown token, or on text that has it",
+        format!(
+            "it knows {known}; for others, train the tokenizer with byte fallback or an unknown \
+             token, or on text that has them"
+        ),
     )
 }
 

@@ -26,11 +26,12 @@
 //!
 //! # Windows
 //! A model sees T characters. If its window began within a story it would not know the hero and
-//! would have to pay for him again: the floor of such windows is higher. So every window here
-//! begins at the start of a story, with the line end of an imagined story before it as the first
-//! input, and holds at least one whole story; T is at least the longest story ([`longest`]).
+//! would have to pay for him again: the floor of such windows is higher. So windows here begin at the
+//! start of a story, with the line end of an imagined story before it as the first input
+//! ([`BEGIN`]), and hold at least one whole story; T is at least the longest story ([`longest`]).
 //! Training rows are filled up and cut at T: what is cut is predicted from its whole past all
-//! the same. Validation rows hold whole stories only ([`Validation`]), so that its mean loss is
+//! the same. One training row in sixteen begins within a story, behind the same line end, so that a
+//! model can go on with "The mouse" or "So Mia", too. Validation rows hold whole stories only ([`Validation`]), so that its mean loss is
 //! Σ −ln q / Σ length over whole stories and the floor above is exact for it. What the true
 //! process itself would score on that very sample is [`Validation::oracle`]: it differs from the
 //! floor by the luck of the sample.
@@ -39,6 +40,7 @@
 
 mod exercises;
 mod grammar;
+mod known;
 mod posterior;
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,7 @@ mod words;
 
 pub use exercises::{Exercise, ceiling_of_recall};
 pub use grammar::Sample;
+pub use known::unknown_words;
 pub use posterior::MaskedBound;
 pub use windows::{StoryWindows, Validation};
 
@@ -54,6 +57,9 @@ use crate::batches::key;
 use crate::tokenizer::Tokenizer;
 use hearken_tensor::rng::Rng;
 use std::collections::BTreeSet;
+
+/// What stands before every story, and begins every row.
+pub const BEGIN: char = '\n';
 
 /// What no model can beat, exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -138,6 +138,14 @@ impl Tokenizer {
         guarded(|| self.inner.decode(&ids, false)).map_err(|reason| self.failed(&reason))
     }
 
+    /// The text of those of `ids` that it knows, without special tokens: a model may have room for
+    /// more tokens than its tokenizer has.
+    pub fn decode_known(&self, ids: &[u32]) -> String {
+        let known = |id: &u32| self.inner.id_to_token(*id).is_some();
+        let ids: Vec<u32> = ids.iter().copied().filter(known).collect();
+        self.decode_without_special(&ids).unwrap_or_default()
+    }
+
     /// Decodes ids one by one, as they are generated.
     pub fn stream(&self) -> StreamDecoder<'_> {
         StreamDecoder::new(self)

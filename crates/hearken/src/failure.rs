@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well.
 
+use crate::invocation::runnable;
 use hearken::base::{Error, Kind};
 use hearken::show::say;
 use std::io::{self, ErrorKind};
@@ -34,11 +35,11 @@ impl Failure {
         // If stderr is gone too, the exit code still speaks.
         let code = match self {
             Self::Error(error) => {
-                say!("error: {error}");
+                say!("error: {}", runnable(&error.to_string()));
                 2
             }
             Self::Check(error) => {
-                say!("error: {error}");
+                say!("error: {}", runnable(&error.to_string()));
                 1
             }
             Self::Interrupted => 130,

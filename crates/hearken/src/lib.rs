@@ -1,18 +1,44 @@
-//! Hearken as a library: one name for what its crates offer.
+//! Transformers on an ordinary CPU, as a library: train, write, look inside, and build your own.
 //!
-//! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
+//! # The shortest program
+//!
+//! It trains on a text file, shows its progress, saves the model and writes with it.
+//! `cargo run --release --example train_text -- book.txt runs/first` runs it.
+//!
+#![doc = concat!("```no_run\n", include_str!("../../../examples/train_text.rs"), "```")]
+//!
+//! # The course
+//!
+//! The programs of `examples/`, in order; each is
+//! tested.
+//!
+//! 1. `train_text`: the program above. [`RunConfig`](tasks::RunConfig) says what is trained on what,
+//!    [`TextRun`](tasks::TextRun) trains it.
+//! 2. `generate`: [`OpenModel`](tasks::OpenModel) loads a run or a model that `transformers` saved;
+//!    [`TextWriter`](tasks::TextWriter) writes, [`infer`] has beam search and probabilities.
+//! 3. `own_model`: two blocks and a head of its own. Layers ([`nn::layers`], [`nn::stack::Stack`])
+//!    ask a [`Scope`](nn::scope::Scope) for their parameters.
+//! 4. `own_task`: what is learned. A [`Task`](train::Task) gives the loss of a batch, and
+//!    [`train()`](train::train) does the rest: records, checkpoints, curves.
+//! 5. `taps`: values inside a model by name, recorded, measured and replaced ([`nn::taps`]).
+//! 6. `own_op`: an operation with its gradient, checked by [`tensor::gradcheck`].
+//!
+//! # Crates
+//!
 //! - [`tasks`]: what models are trained for: configurations of runs, data, tasks, open models.
 //! - [`train`]: the training loop, optimisers, run directories and checkpoints.
-//! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
 //! - [`infer`]: text from a model, token by token.
+//! - [`nn`]: what a model is made of, as data; layers, models, taps and cost.
+//! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
 //! - [`formats`]: model directories and the files in them.
-//! - [`store`]: safetensors, read and written piece by piece.
-//! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
-//! - [`tensor`]: tensors, the graph that differentiates them, every operation with its proof,
-//!   and the checker that proves operations of your own.
+//! - [`tensor`]: tensors, the graph that differentiates them, every operation with its checks.
 //! - [`kernels`]: the loops beneath, over plain slices: matrix products, vector functions,
 //!   threads, and which instruction set they run on.
+//! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
+//! - [`store`]: safetensors, read and written piece by piece.
 //! - [`base`]: the error type, and settings that are read with errors that help.
+//!
+//! At the bottom there are tensors and gradients:
 //!
 //! ```
 //! use hearken::tensor::{Tensor, Var, ops::linear::linear};
@@ -27,10 +53,14 @@
 //! assert_eq!(weight.gradient().unwrap().data(), &[1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
 //! ```
 //!
-//! The binary `hearken` is built from this library; `hearken doctor` proves every operation on
-//! the machine it runs on.
+//! # Features
+//!
+//! `command`, on by default, is what the binary `hearken` needs (clap, ctrlc). A program that uses the
+//! library does without: `hearken = { path = "…", default-features = false }`. Programs should compile
+//! with `opt-level = 2` or more, also while they are developed.
 
 pub use hearken_base as base;
+pub use hearken_base::{Error, Result};
 pub use hearken_data as data;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;

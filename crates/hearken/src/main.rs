@@ -7,13 +7,14 @@
 
 mod commands;
 mod failure;
+mod invocation;
 mod kept;
 mod machine;
 mod model;
 mod stdin;
 mod terminal;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -38,13 +39,16 @@ Environment:
   NO_COLOR=1                         no colours
 
 Examples:
-  hearken train                      learn generated stories, or --data your text
+  hearken train                      learn generated stories
+  hearken train book.txt             learn your own text
+  hearken presets                    models and recipes that come with it
   hearken doctor                     prove every operation on this machine
   hearken doctor --op linear         prove one
   hearken bench gemm                 time matrix products
   hearken plan --config gpt2-small   what a model costs, before anything runs
-  hearken generate --prompt 'Once'   write with the newest run
-  hearken eval --data book.txt       how well it predicts a text
+  hearken generate 'Once upon'       write with the newest run
+  hearken eval book.txt              how well it predicts a text
+  hearken report runs/a runs/b       compare runs on one page
   hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
   hearken inspect weights            names, shapes and norms of its weights
   hearken tokenizer train --help     learn a vocabulary from your text";
@@ -53,13 +57,17 @@ Examples:
 enum Command {
     Bench(commands::bench::Arguments),
     Classify(commands::classify::Arguments),
+    Completions(commands::completions::Arguments),
     Doctor(commands::doctor::Arguments),
     Embed(commands::embed::Arguments),
     Eval(commands::eval::Arguments),
     Fill(commands::fill::Arguments),
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
+    Man(commands::man::Arguments),
     Plan(commands::plan::Arguments),
+    Presets(commands::presets::Arguments),
+    Report(commands::report::Arguments),
     Tokenizer(commands::tokenizer::Arguments),
     Train(commands::train::Arguments),
 }
@@ -69,13 +77,19 @@ fn main() -> ExitCode {
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Classify(arguments) => commands::classify::run(&arguments),
+        Command::Completions(arguments) => {
+            commands::completions::run(&arguments, &mut Arguments::command())
+        }
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Embed(arguments) => commands::embed::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
         Command::Fill(arguments) => commands::fill::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
+        Command::Man(arguments) => commands::man::run(&arguments, Arguments::command()),
         Command::Plan(arguments) => commands::plan::run(&arguments),
+        Command::Presets(arguments) => commands::presets::run(&arguments),
+        Command::Report(arguments) => commands::report::run(&arguments),
         Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),
     });

@@ -128,7 +128,8 @@ fn every_kind_is_killed_resumed_and_judged() {
 
 fn newest_step(run: &Path) -> u64 {
     let names = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
-    let step = |name: String| name.strip_prefix("step-")?.parse().ok();
+    // What the killed run was writing has another name, with the number of its process.
+    let step = |name: String| -> Option<u64> { name.strip_prefix("step-")?.parse().ok() };
     let steps = names.filter_map(|entry| step(entry.file_name().into_string().unwrap()));
     steps.max().unwrap()
 }

@@ -174,6 +174,12 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
+    /// For sequences of up to `context` tokens, with a tied head and as many tokens as the tokenizer
+    /// has.
+    pub fn new(context: usize, stack: StackConfig) -> Self {
+        Self { vocabulary: 0, context, tied: true, stack }
+    }
+
     /// Reads it from the table of a model.
     pub fn fields(t: &Table<'_>) -> Result<Self> {
         Ok(Self {
@@ -247,7 +253,8 @@ impl StackConfig {
         })
     }
 
-    /// Of these sizes, with every choice at its default.
+    /// Of these sizes, with every choice at its default, which is GPT-2's for the start of weights:
+    /// below a width of some 500, choose [`InitConfig::for_width`].
     pub fn new(layers: usize, width: usize, heads: usize) -> Self {
         Self {
             layers,

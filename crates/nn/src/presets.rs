@@ -45,6 +45,14 @@ pub fn find(name: &str) -> Option<&'static str> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// What a preset is, in a line: the first sentence of the comment that its text starts with.
+pub fn about(text: &str) -> String {
+    let comment = text.lines().map_while(|line| line.strip_prefix('#'));
+    let comment = comment.map(str::trim).collect::<Vec<_>>().join(" ");
+    let end = comment.find(". ").or_else(|| comment.strip_suffix('.').map(str::len));
+    comment[..end.unwrap_or(comment.len())].to_owned()
+}
+
 /// The `[model]` part of a configuration file's text, whatever else is in it.
 pub fn model_of(text: &str, name: &str) -> Result<ModelConfig> {
     let missing = || Error::new(format!("{name} has no [model]"), "configs/ has complete examples");
@@ -61,6 +69,10 @@ mod tests {
             model_of(text, name).unwrap().validate().unwrap();
         }
         assert!(find("gpt2-small").is_some() && find("gpt5").is_none());
+        for (name, text) in ALL {
+            let about = about(text);
+            assert!((20..=120).contains(&about.chars().count()), "{name}: {about}");
+        }
     }
 
     #[test]

@@ -3,15 +3,24 @@
 use crate::svg::{self, GREY, INK, escape, text};
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 1080.0;
-/// Where the cells begin and end, from the left, the right and the top.
-const LEFT: f64 = 190.0;
+/// Where the cells end, from the right and the top.
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 44.0;
 /// More columns than these are thinned out, so that a cell is at least 6 pixels wide.
 const MOST_COLUMNS: usize = 140;
-/// Characters of a row's name that fit beside the cells.
-const NAME: usize = 26;
+
+/// The sizes of a map: for a page, or for a small screen.
+struct Sizes {
+    width: f64,
+    /// Where the cells begin.
+    left: f64,
+    /// Characters of a row's name that fit beside the cells.
+    name: usize,
+    most_columns: usize,
+}
+
+const WIDE: Sizes = Sizes { width: 1080.0, left: 190.0, name: 26, most_columns: MOST_COLUMNS };
+const NARROW: Sizes = Sizes { width: 530.0, left: 132.0, name: 18, most_columns: MOST_COLUMNS / 2 };
 
 /// Named rows, labelled columns, a colour for every number.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +33,8 @@ pub struct HeatMap {
     pub unit: String,
     /// Do colours follow the logarithm? Then numbers that are not positive are left white.
     pub logarithmic: bool,
+    /// For a small screen?
+    pub narrow: bool,
     /// The names of the rows, from the top.
     pub rows: Vec<String>,
     /// From the left.
@@ -42,7 +53,8 @@ pub struct Column {
 impl HeatMap {
     /// `None` if there is nothing to show.
     pub fn svg(&self) -> Option<String> {
-        let every = self.columns.len().div_ceil(MOST_COLUMNS).max(1);
+        let Sizes { width, left, most_columns, .. } = *self.sizes();
+        let every = self.columns.len().div_ceil(most_columns).max(1);
         let columns: Vec<&Column> = self.columns.iter().step_by(every).collect();
         let all = columns.iter().flat_map(|column| column.cells.iter().flatten());
         let (low, high) = all
@@ -54,18 +66,22 @@ impl HeatMap {
         // Many rows are thin, few are comfortable.
         let row = (360.0 / self.rows.len() as f64).clamp(6.0, 22.0);
         let bottom = TOP + row * self.rows.len() as f64;
-        let cell = (WIDTH - LEFT - RIGHT) / columns.len() as f64;
-        let mut out = svg::open(WIDTH, bottom + 54.0, &self.title);
+        let cell = (width - left - RIGHT) / columns.len() as f64;
+        let mut out = svg::open(width, bottom + 54.0, &self.title);
         self.names(&mut out, row);
         for (j, column) in columns.iter().enumerate() {
-            self.column(&mut out, column, LEFT + cell * j as f64, (cell, row), (low, high));
+            self.column(&mut out, column, left + cell * j as f64, (cell, row), (low, high));
         }
-        for (j, column) in columns.iter().enumerate().step_by(columns.len().div_ceil(8)) {
-            let x = LEFT + cell * (j as f64 + 0.5);
+        for (j, column) in columns
+            .iter()
+            .enumerate()
+            .step_by(columns.len().div_ceil(if self.narrow { 4 } else { 8 }))
+        {
+            let x = left + cell * (j as f64 + 0.5);
             text(&mut out, x, bottom + 18.0, "middle", GREY, 12.0, &column.label);
         }
         self.key(&mut out, low, high);
-        let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
+        let middle = f64::midpoint(left, width - RIGHT);
         text(&mut out, middle, bottom + 38.0, "middle", INK, 13.0, &self.x_label);
         Some(out + "</svg>\n")
     }
@@ -76,11 +92,16 @@ impl HeatMap {
         x.is_finite().then_some(x)
     }
 
+    fn sizes(&self) -> &'static Sizes {
+        if self.narrow { &NARROW } else { &WIDE }
+    }
+
     fn names(&self, out: &mut String, row: f64) {
+        let Sizes { left, name: most, .. } = *self.sizes();
         let every = (12.0 / row).ceil() as usize;
         for (i, name) in self.rows.iter().enumerate().step_by(every) {
             let y = TOP + row * (i as f64 + 0.5) + 4.0;
-            text(out, LEFT - 8.0, y, "end", INK, 12.0, &shortened(name, NAME));
+            text(out, left - 8.0, y, "end", INK, 12.0, &shortened(name, most));
         }
     }
 
@@ -123,7 +144,7 @@ impl HeatMap {
             y if (0.1..100.0).contains(&y) => format!("{y:.1}"),
             y => format!("{y:.1e}"),
         };
-        let start = WIDTH - RIGHT - 250.0;
+        let start = self.sizes().width - RIGHT - 250.0;
         for k in 0..40 {
             let x = start + f64::from(k) * 4.0;
             let color = viridis(f64::from(k) / 39.0);
@@ -195,6 +216,16 @@ mod tests {
         let zeros = HeatMap { logarithmic: true, ..map(vec![vec![Some(0.0), Some(-1.0)]]) };
         assert!(zeros.svg().is_none());
         assert!(HeatMap { rows: vec![], ..map(vec![vec![Some(1.0)]]) }.svg().is_none());
+    }
+
+    #[test]
+    fn narrow_maps_are_narrow() {
+        let svg = HeatMap { narrow: true, ..map(vec![vec![Some(1.0), Some(2.0)]; 1000]) }.svg();
+        let svg = svg.unwrap();
+        assert!(
+            svg.contains("viewBox=\"0 0 530 ") && svg.contains(&format!(">…{}<", "x".repeat(17)))
+        );
+        assert_eq!(svg.matches("crispEdges").count(), 2 * 67);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! - [`number`]: numbers as people read them.
 //! - [`terminal`]: width, colours, words in lines; [`table`]: columns; [`status`]: a line that
 //!   renews itself; [`progress`]: how training goes.
-//! - [`chart`], [`heat_map`], [`bars`]: pictures as SVG, on [`svg`].
+//! - [`chart`], [`heat_map`], [`grid`], [`bars`]: pictures as SVG, on [`svg`].
 //! - [`page`]: HTML from templates, in which nothing that is inserted becomes markup.
 
 pub mod bars;
 pub mod chart;
+pub mod grid;
 pub mod heat_map;
 pub mod number;
 pub mod page;
@@ -19,6 +20,7 @@ pub mod terminal;
 
 pub use bars::{Bar, Bars};
 pub use chart::{Chart, Level, Mark, Series};
+pub use grid::Grid;
 pub use heat_map::HeatMap;
 pub use status::StatusLine;
 pub use table::{Columns, Table};

@@ -95,9 +95,53 @@ pub fn plural(n: usize, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
+/// A day in UTC, from seconds since 1970: "18 November 2026".
+///
+/// Days are counted in eras of 400 years from 1 March of the year 0, so that a leap day is the last
+/// of its year (Howard Hinnant, "chrono-compatible low-level date algorithms").
+pub fn date(seconds: u64) -> String {
+    const MONTHS: [&str; 12] = [
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+        "January",
+        "February",
+    ];
+    let days = seconds / 86_400 + 719_468; // from 1 March of the year 0 to 1 January 1970
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = 400 * era + year + u64::from(month >= 10);
+    format!("{day} {} {year}", MONTHS[month as usize % 12])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (seconds, want) in [
+            (0, "1 January 1970"),
+            (68_169_600, "29 February 1972"),
+            (951_782_400, "29 February 2000"),
+            (951_868_800, "1 March 2000"),
+            (1_794_960_000, "18 November 2026"),
+            (4_107_542_399, "28 February 2100"),
+            (4_107_542_400, "1 March 2100"),
+        ] {
+            assert_eq!(date(seconds), want);
+        }
+    }
 
     #[test]
     fn thousands_have_commas() {

@@ -251,6 +251,18 @@ clip = 1.0
 /// Held-out stories are kept in memory, a kilobyte each.
 const MOST_STORIES: usize = 1_000_000;
 
+/// More often than this a short text is not gone through.
+const MOST_EPOCHS: u64 = 15;
+
+/// As few steps as are worth the while.
+const LEAST_STEPS: u64 = 300;
+
+/// The size of a regular file.
+fn bytes_of(path: &Path) -> Option<u64> {
+    let data = std::fs::metadata(path).ok()?;
+    data.is_file().then_some(data.len())
+}
+
 /// Bytes of a configuration; none written by a person comes near.
 const MOST_CONFIG: u64 = 16 << 20;
 
@@ -270,16 +282,65 @@ pub fn preset_or_file(name: &str) -> Result<String> {
             let message = format!("cannot read {name}: {error}");
             return Error::new(message, "a configuration is text that you may read");
         }
-        let names = || presets::ALL.iter().map(|(name, _)| *name);
-        let hint = match nearest(name, names()) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("the presets are {}", names().collect::<Vec<_>>().join(", ")),
-        };
-        Error::new(format!("there is no preset or file '{name}'"), hint)
+        no_preset(name, "preset or file")
     })
 }
 
+fn no_preset(name: &str, what: &str) -> Error {
+    let names = || presets::ALL.iter().map(|(name, _)| *name);
+    let hint = match nearest(name, names()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("the presets are {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    Error::new(format!("there is no {what} '{name}'"), hint)
+}
+
 impl RunConfig {
+    /// A model, to be trained on generated stories with all else at its default; then
+    /// [`Self::on`], [`Self::steps`] and the public fields.
+    ///
+    /// ```
+    /// use hearken_nn::config::{DecoderConfig, InitConfig, StackConfig};
+    /// use hearken_tasks::RunConfig;
+    /// use hearken_train::TrainConfig;
+    ///
+    /// let stack = StackConfig { init: InitConfig::for_width(96), ..StackConfig::new(2, 96, 4) };
+    /// let model = DecoderConfig::new(64, stack);
+    /// let mut config = RunConfig::new(model).on(["book.txt"]).steps(300);
+    /// config.train = TrainConfig { lr: 2e-3, batch_size: 8, ..config.train };
+    /// config.validate()?;
+    /// # Ok::<(), hearken_base::Error>(())
+    /// ```
+    pub fn new(model: impl Into<ModelConfig>) -> Self {
+        Self {
+            model: model.into(),
+            data: DataConfig::default(),
+            task: TaskConfig::default(),
+            train: TrainConfig::default(),
+            warmup_is_chosen: false,
+        }
+    }
+
+    /// One of the presets, by its name; see [`hearken_nn::presets`].
+    pub fn preset(name: &str) -> Result<Self> {
+        match presets::find(name) {
+            Some(text) => Self::parse(text, name, &[]),
+            None => Err(no_preset(name, "preset")),
+        }
+    }
+
+    /// The same, trained on these texts: files, directories or JSON lines.
+    pub fn on(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.data.paths = paths.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same in so many steps.
+    pub fn steps(mut self, steps: u64) -> Self {
+        self.train.steps = steps;
+        self
+    }
+
     /// From a file or preset, with `sets` (`train.lr=3e-4`) put over it.
     pub fn read(name: &str, sets: &[String]) -> Result<Self> {
         Self::parse(&preset_or_file(name)?, name, sets)
@@ -303,6 +364,20 @@ impl RunConfig {
         self.data.validate()?;
         self.task.validate()?;
         self.train.validate()
+    }
+
+    /// Fewer steps for a short text, in which a step sees a large part of it: at most
+    /// [`MOST_EPOCHS`] times the text, and no fewer than [`LEAST_STEPS`]. Not if `sets` choose the
+    /// steps. What is not a file counts as long.
+    pub fn fit_steps(&mut self, paths: &[PathBuf], sets: &[String]) {
+        let chosen = |set: &String| set.trim_start().starts_with("train.steps");
+        let bytes: Option<u64> = paths.iter().map(|path| bytes_of(path)).sum();
+        let (Some(bytes), false) = (bytes, paths.is_empty() || sets.iter().any(chosen)) else {
+            return;
+        };
+        let per_step = (self.train.batch_size.saturating_mul(self.model.context()) as u64).max(1);
+        let most = (MOST_EPOCHS * bytes / per_step).max(LEAST_STEPS);
+        self.train.steps = self.train.steps.min(most);
     }
 
     /// A warm-up that nobody chose was made for another number of steps: it takes a tenth of

@@ -18,10 +18,17 @@ use random::{HeldOut, RandomTokens, Training as RandomBatches};
 use std::path::Path;
 use std::sync::Arc;
 
+/// A beginning within a story, behind the line end that begins every text.
+const STORY_PROMPT: &str = "\nSo Mia";
+
+/// Tokens of the second prompt of samples, for plain text.
+const PROMPT_TOKENS: usize = 24;
+
 /// See `hearken_data::stories`, "Windows".
 const CUT_STORIES: &str = "Training lies above validation because its rows are cut at the end of \
-    the context: beginnings of stories, which hold all that cannot be guessed, count for more \
-    there than in validation, where stories are whole.";
+    the context: beginnings of stories, where the choices are made, count for more there than in \
+    validation, where stories are whole; and one row in sixteen starts within a story, so that what \
+    came before must be guessed.";
 
 // What preparing leaves in a run directory.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
@@ -58,6 +65,12 @@ pub struct TextData {
     pub notes: Vec<String>,
     /// What samples begin with.
     prompt: Vec<u32>,
+    /// Another beginning for samples, from the middle of a text.
+    second_prompt: Option<Vec<u32>>,
+    /// The bytes that the targets of the validation set stand for.
+    validation_bytes: u64,
+    /// The token that stands before every text, if it is not a special one of the tokenizer.
+    begin: Option<u32>,
 }
 
 impl TextData {
@@ -81,15 +94,15 @@ impl TextData {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
         let length = config.model.context();
         let tokenizer = stories::tokenizer();
+        let validation = stories::Validation::new(config.data.stories, length, seed)?;
         Ok(Self {
-            prompt: tokenizer.encode("\n")?,
+            second_prompt: Some(tokenizer.encode(STORY_PROMPT)?),
+            validation_bytes: validation.characters as u64, // stories are written in ASCII
+            prompt: tokenizer.encode(stories::BEGIN.encode_utf8(&mut [0; 4]))?,
+            begin: tokenizer.id(stories::BEGIN.encode_utf8(&mut [0; 4])),
             tokenizer,
             batches: Box::new(stories::StoryWindows::new(rows, length, seed)?),
-            validation: Some(Box::new(stories::Validation::new(
-                config.data.stories,
-                length,
-                seed,
-            )?)),
+            validation: Some(Box::new(validation)),
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
             why_training_is_above: Some(CUT_STORIES),
@@ -102,6 +115,9 @@ impl TextData {
         let tokens = Arc::new(RandomTokens::new(rows, length, vocabulary));
         Ok(Self {
             prompt: vec![0],
+            second_prompt: None,
+            validation_bytes: 0,
+            begin: None,
             tokenizer: stories::tokenizer(),
             validation: Some(Box::new(HeldOut(tokens.clone()))),
             batches: Box::new(RandomBatches(tokens)),
@@ -136,11 +152,17 @@ impl TextData {
         if prompt.is_empty() {
             prompt = corpus.validation.to_vec(0..corpus.validation.len().min(1));
         }
+        let second = corpus.validation.to_vec(0..corpus.validation.len().min(PROMPT_TOKENS));
+        let first = tokenizer.decode_known(&second[..second.len().min(1)]).len() as u64;
+        let validation_bytes = corpus.validation_bytes.saturating_sub(first);
         let held = (corpus.validation.len() >= 2)
             .then(|| Windows::sliding(corpus.validation, length, length))
             .transpose()?;
         Ok(Self {
             prompt: if prompt.is_empty() { vec![0] } else { prompt },
+            second_prompt: (second.len() > 1).then_some(second),
+            validation_bytes,
+            begin: None, // plain text needs none
             tokenizer,
             batches,
             validation: held.map(|windows| Box::new(windows) as Box<dyn Examples>),
@@ -163,10 +185,20 @@ impl TextData {
         self.prompt.clone()
     }
 
-    /// The tokenizer's tokens with a meaning of their own.
+    /// Another beginning for samples, from the middle of a text.
+    pub fn second_prompt(&self) -> Option<&[u32]> {
+        self.second_prompt.as_deref()
+    }
+
+    /// The bytes that the targets of the validation set stand for.
+    pub fn validation_bytes(&self) -> u64 {
+        self.validation_bytes
+    }
+
+    /// Tokens with a meaning of their own.
     pub fn special_tokens(&self) -> SpecialTokens {
         SpecialTokens {
-            begin: self.tokenizer.special(Special::Bos),
+            begin: self.begin.or_else(|| self.tokenizer.special(Special::Bos)),
             ends: self.tokenizer.special(Special::Eos).into_iter().collect(),
             pad: self.tokenizer.special(Special::Pad),
         }

@@ -5,6 +5,7 @@
 
 use crate::batch::{Selection, tokens};
 use crate::data::TextData;
+use crate::exhibits;
 use crate::observe;
 use crate::rehearsal::cost;
 use hearken_base::Result;
@@ -18,13 +19,15 @@ use hearken_nn::pass::{Noise, Pass};
 use hearken_tensor::Param;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_train::{
-    Evaluation, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
+    Evaluation, Exhibits, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
 };
 use std::path::Path;
 use std::sync::OnceLock;
 
 /// Tokens of a sample.
 const SAMPLE: usize = 200;
+/// Tokens of the sample from the second prompt.
+const SECOND_SAMPLE: usize = 100;
 
 /// A model that learns to predict the next token of a text.
 pub struct NextToken {
@@ -32,6 +35,9 @@ pub struct NextToken {
     data: TextData,
     options: Options,
     special: SpecialTokens,
+    /// The mean loss over all of the validation set and how many tokens that was, when it was last
+    /// looked at as a whole.
+    judged: Option<(f64, usize)>,
     /// Counted when it is first asked for.
     operations: OnceLock<f64>,
 }
@@ -47,7 +53,20 @@ impl NextToken {
             ..Options::default()
         };
         let special = data.special_tokens();
-        Self { model, data, options, special, operations: OnceLock::new() }
+        Self { model, data, options, special, judged: None, operations: OnceLock::new() }
+    }
+
+    /// What follows a prompt: the same for the same weights and step.
+    fn continued(&self, prompt: Vec<u32>, most_tokens: usize, step: u64) -> Result<String> {
+        let request = Request {
+            prompt,
+            sampling: Sampling { temperature: 0.8, seed: step, ..Sampling::default() },
+            most_tokens,
+            ends: self.special.ends.clone(),
+            cache: Some(CacheKind::F32),
+        };
+        let (tokens, _) = generate(self.model(), &request, |_| Flow::Continue)?;
+        Ok(self.data.tokenizer.decode_known(&tokens))
     }
 
     fn model(&self) -> &dyn Generates {
@@ -96,22 +115,39 @@ impl Task for NextToken {
         let [loss, sample] = sums.map(|(sum, tokens)| sum / tokens as f64);
         let tokens = sums[0].1;
         let whole = selection.is_whole();
+        if whole && tokens > 0 {
+            self.judged = Some((loss, tokens));
+        }
         let metrics = vec![Metric::loss(loss).with_sample(sample)];
         Ok((tokens > 0).then_some(Evaluation { metrics, tokens, whole }))
     }
 
     fn sample(&mut self, step: u64) -> Result<Option<String>> {
-        let request = Request {
-            prompt: self.data.prompt(),
-            sampling: Sampling { temperature: 0.8, seed: step, ..Sampling::default() },
-            most_tokens: SAMPLE,
-            ends: self.special.ends.clone(),
-            cache: Some(CacheKind::F32),
+        let tokenizer = &self.data.tokenizer;
+        let mut text = self.continued(self.data.prompt(), SAMPLE, step)?;
+        if let Some(second) = self.data.second_prompt() {
+            let prompt = tokenizer.decode_known(second);
+            let more = self.continued(second.to_vec(), SECOND_SAMPLE, step)?;
+            text = format!("{}\n\n[{}]{more}", text.trim_end_matches('\n'), prompt.trim_start());
+        }
+        Ok(Some(text))
+    }
+
+    fn exhibits(&mut self) -> Result<Exhibits> {
+        let mut facts = Vec::new();
+        if let Some((loss, tokens)) = self.judged {
+            facts.push(("perplexity".to_owned(), format!("{:.3}", loss.exp())));
+            let bytes = self.data.validation_bytes() as f64;
+            if bytes > 0.0 {
+                let bits = loss * tokens as f64 / (std::f64::consts::LN_2 * bytes);
+                facts.push(("bits per byte".to_owned(), format!("{bits:.4}")));
+            }
+        }
+        let sections = match &self.data.validation {
+            Some(held) => exhibits::of(self.model(), held.as_ref(), &self.data.tokenizer),
+            None => Vec::new(),
         };
-        let (mut tokens, _) = generate(self.model(), &request, |_| Flow::Continue)?;
-        // A model may have room for more tokens than there are: these say nothing.
-        tokens.retain(|id| (*id as usize) < self.data.tokenizer.vocabulary_size());
-        self.data.tokenizer.decode_without_special(&tokens).map(Some)
+        Ok(Exhibits { facts, sections })
     }
 
     fn observe(&mut self, step: u64) -> Result<Observation> {

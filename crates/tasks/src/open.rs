@@ -3,11 +3,12 @@
 // Files from strangers are read here: nothing may panic.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+use crate::config::RunConfig;
 use hearken_base::{Error, Result};
 use hearken_data::tokenizer::{Special, Tokenizer};
 use hearken_formats::{self as formats, Family, Loaded, SpecialTokens};
 use hearken_nn::models::{Classifies, Encodes, Generates, Model, PredictsNumbers, PredictsTokens};
-use hearken_train::{checkpoint, files};
+use hearken_train::{RunDirectory, checkpoint, files};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -34,6 +35,18 @@ impl OpenModel {
         let directory = locate_sound(path, warn)?;
         let Loaded { model, family, special } = formats::load(&directory)?;
         Ok(Self { directory, model, family, special })
+    }
+
+    /// The configuration of the run that the model is a checkpoint of, if it is one.
+    pub fn run_config(&self) -> Result<Option<RunConfig>> {
+        let run = self.directory.parent().filter(|parent| parent.ends_with("checkpoints"));
+        let Some(run) = run.and_then(Path::parent) else { return Ok(None) };
+        let path = run.join("config.toml");
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let text = RunDirectory::read_config(run)?;
+        RunConfig::parse(&text, &path.display().to_string(), &[]).map(Some)
     }
 
     /// The model as one that writes.

@@ -18,7 +18,7 @@
 use crate::early_stopping::EarlyStoppingConfig;
 use crate::ema::EmaConfig;
 use crate::optimizer::{DecayRule, OptimizerConfig};
-use crate::schedule::ScheduleConfig;
+use crate::schedule::{ScheduleConfig, usual_warmup};
 use hearken_base::settings::{self, Setting, Value};
 use hearken_base::{Error, Result, names};
 use hearken_tensor::Storage;
@@ -189,6 +189,13 @@ pub fn even_parts(rows: usize, wanted: usize) -> usize {
 }
 
 impl TrainConfig {
+    /// So many steps, with a warm-up of a tenth of them at most and all else at its default.
+    pub fn with_steps(steps: u64) -> Self {
+        let default = Self::default();
+        let schedule = default.schedule.with_warmup_at_most(usual_warmup(steps));
+        Self { steps, schedule, ..default }
+    }
+
     /// Sequences that are computed at the same time.
     pub fn rows_at_once(&self) -> usize {
         self.batch_size / self.accumulate.max(1)
@@ -356,6 +363,14 @@ mod tests {
             let text = config.validate().unwrap_err().to_string();
             assert!(text.contains("expected") && text.contains("\nhint: "), "{text}");
         }
+    }
+
+    #[test]
+    fn a_short_run_has_a_short_warm_up() {
+        let config = TrainConfig::with_steps(60);
+        config.validate().unwrap();
+        assert_eq!(config.schedule, ScheduleConfig::Cosine { warmup: 6, floor: 0.1 });
+        assert_eq!(TrainConfig::with_steps(2000), TrainConfig::default());
     }
 
     #[test]

@@ -231,6 +231,13 @@ impl<T: Dated> Log<T> {
         Ok(Self { path: path.to_owned(), file, rows })
     }
 
+    /// All whole lines of `path`, which is left as it is.
+    pub fn read(path: &Path) -> Result<Vec<T>> {
+        let mut file = hearken_store::files::open(path)?;
+        let (rows, _) = read_until(&mut file, u64::MAX).map_err(error::io("read", path))?;
+        Ok(rows)
+    }
+
     /// Adds a line. One write per line: another program that reads along sees whole lines.
     pub fn push(&mut self, row: T) -> Result<()> {
         let line = serde_json::to_vec(&row);

@@ -1,6 +1,8 @@
 //! `report.html`: a run on one page that needs nothing else.
 
+use crate::compare::STYLE;
 use crate::evaluation::Metric;
+use crate::exhibit::Exhibit;
 use crate::metrics::{Entry, Row};
 use crate::plot::{self, Chart, Series, thousands};
 use hearken_show::heat_map::{Column, HeatMap};
@@ -33,6 +35,10 @@ pub struct Report<'a> {
     pub floor: Option<f64>,
     /// Said beneath the loss if training ends above validation.
     pub why_training_is_above: Option<&'static str>,
+    /// Beneath the title: data, machine, date, version.
+    pub about: &'a [String],
+    /// What the task shows of its model.
+    pub exhibits: &'a [Exhibit],
 }
 
 impl Report<'_> {
@@ -41,11 +47,20 @@ impl Report<'_> {
         let facts = self.facts.iter();
         let facts: Vec<Value> = facts.map(|(name, value)| context! { name, value }).collect();
         let why = self.why_training_is_above.filter(|_| self.training_is_above());
+        let exhibits = self.exhibits.iter();
+        let exhibits: Vec<Value> = exhibits
+            .map(|Exhibit { title, about, body }| context! { title, about, body => markup(body.clone()) })
+            .collect();
         let values = context! {
             title => self.title,
+            style => markup(STYLE.to_owned()),
+            about => self.about.join(" · "),
             facts,
             warnings => self.warnings(),
-            loss => self.loss(),
+            loss => self.loss((1080.0, 440.0)),
+            small_loss => self.loss((530.0, 380.0)),
+            loss_about => self.loss_about(),
+            exhibits,
             note => why,
             curves => self.curves(),
             maps => self.maps(),
@@ -64,11 +79,22 @@ impl Report<'_> {
         self.entries.iter().filter_map(warning).collect()
     }
 
-    fn loss(&self) -> Value {
+    fn loss(&self, size: (f64, f64)) -> Value {
         let mut loss = plot::loss_chart(self.rows, self.floor);
-        loss.size = (1080.0, 440.0);
+        loss.size = size;
         self.loss_label.clone_into(&mut loss.y_label);
         markup(loss.svg())
+    }
+
+    fn loss_about(&self) -> &'static str {
+        if self.floor.is_some() {
+            "How far off the predictions are, on the batches of training and on what is held out. \
+             Both should fall and come to rest just above the green line, which no model can beat."
+        } else {
+            "How far off the predictions are, on the batches of training and on what is held out. \
+             Both should fall; validation that turns upwards while training goes on falling means \
+             that the text is learned by heart."
+        }
     }
 
     fn curves(&self) -> Vec<Value> {
@@ -88,13 +114,34 @@ impl Report<'_> {
         let mut norm = small("Gradient norm", "before clipping", |row| row.grad_norm);
         norm.logarithmic = true;
         let charts = [
-            small("Learning rate", "per step", |row| Some(row.lr)),
-            norm,
-            small("Speed", "tokens per second", |row| Some(row.tokens_per_second)),
-            small("Time", "seconds since the start", |row| Some(row.elapsed_seconds)),
+            (
+                "How large the steps are: it rises while the model warms up and falls as the \
+                 schedule says.",
+                small("Learning rate", "per step", |row| Some(row.lr)),
+            ),
+            (
+                "The size of all gradients together: it should settle; spikes that come again and \
+                 again ask for a lower learning rate or a longer warm-up.",
+                norm,
+            ),
+            (
+                "Tokens per second of each step: level, unless something else uses the machine.",
+                small("Speed", "tokens per second", |row| Some(row.tokens_per_second)),
+            ),
+            (
+                "Seconds since the start: a straight line, with a rise at evaluations and \
+                 checkpoints.",
+                small("Time", "seconds since the start", |row| Some(row.elapsed_seconds)),
+            ),
         ];
-        let further = self.further_metrics().into_iter().map(|name| self.metric_chart(name));
-        charts.into_iter().chain(further).map(|chart| markup(chart.svg())).collect()
+        let about = "On what is held out, at each evaluation.";
+        let further =
+            self.further_metrics().into_iter().map(|name| (about, self.metric_chart(name)));
+        charts
+            .into_iter()
+            .chain(further)
+            .map(|(about, chart)| context! { about, svg => markup(chart.svg()) })
+            .collect()
     }
 
     /// The names of all validation metrics but the loss, in order of first appearance.
@@ -170,7 +217,21 @@ impl Report<'_> {
                 }
             }
         }
-        [norms, ratios, entropies].iter().filter_map(HeatMap::svg).map(markup).collect()
+        let about = [
+            "The size of the gradients of each layer: of the same order everywhere; a layer that \
+             stays dark learns nothing.",
+            "How far a step moves each layer, as a share of its weights: about 1e-3 is usual for \
+             AdamW, more for Muon; it falls with the learning rate.",
+            "How widely the heads of each layer look, from 0 (one token) up: it falls as heads find \
+             what to look for; a layer at 0 has collapsed.",
+        ];
+        let maps = [norms, ratios, entropies].into_iter().zip(about);
+        maps.filter_map(|(map, about)| {
+            let wide = markup(map.svg()?);
+            let narrow = markup(HeatMap { narrow: true, ..map }.svg()?);
+            Some(context! { about, wide, narrow })
+        })
+        .collect()
     }
 
     /// All of a long run would be too much: the first few show the way, the last the end.
@@ -237,6 +298,12 @@ mod tests {
             loss_label: "loss",
             floor: Some(1.0),
             why_training_is_above: None,
+            about: &[text.to_owned(), "0.1".to_owned()],
+            exhibits: &[Exhibit {
+                title: text.to_owned(),
+                about: text.to_owned(),
+                body: "<p class=\"passage\">made by us</p>".to_owned(),
+            }],
         }
         .html()
     }
@@ -275,6 +342,8 @@ mod tests {
                 loss_label: "loss",
                 floor: None,
                 why_training_is_above: Some("rows are <cut>"),
+                about: &[],
+                exhibits: &[],
             }
             .html()
         };
@@ -306,6 +375,8 @@ mod tests {
             loss_label: "loss, nats per token",
             floor: None,
             why_training_is_above: None,
+            about: &[],
+            exhibits: &[],
         }
         .html();
         assert!(
@@ -321,6 +392,9 @@ mod tests {
         for outside in ["src=", "href=", "@import", "url("] {
             assert!(!html.contains(outside), "{outside}");
         }
+        assert!(html.contains("<p class=\"passage\">made by us</p>"));
+        assert!(html.contains("<p class=\"subtitle\">plain · 0.1</p>"));
+        assert!(html.contains("prefers-color-scheme: dark"));
         assert!(html.contains("… 12 more in samples.txt"));
         assert!(html.contains("Gradient norm per layer"));
         assert!(!html.contains("Attention entropy per layer"), "there was none");

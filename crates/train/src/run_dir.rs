@@ -219,6 +219,15 @@ pub struct Samples {
 impl Samples {
     /// Reads what is there and keeps what was written up to `step`.
     pub fn open(path: &Path, step: u64) -> Result<Self> {
+        let mut samples = Self::read(path)?;
+        samples.retain(|(at, _)| *at <= step);
+        let samples = Self { path: path.to_owned(), samples };
+        samples.write()?;
+        Ok(samples)
+    }
+
+    /// All samples of a file, with their steps; none if there is no file.
+    pub fn read(path: &Path) -> Result<Vec<(u64, String)>> {
         let text =
             if path.exists() { files::read_text(path, MOST_SAMPLES)? } else { String::new() };
         let mut samples: Vec<(u64, String)> = Vec::new();
@@ -232,12 +241,9 @@ impl Samples {
                 sample.push('\n');
             }
         }
-        samples.retain(|(at, _)| *at <= step);
         for (_, sample) in &mut samples {
             sample.truncate(sample.trim_end_matches('\n').len());
         }
-        let samples = Self { path: path.to_owned(), samples };
-        samples.write()?;
         Ok(samples)
     }
 

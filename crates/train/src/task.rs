@@ -6,10 +6,16 @@
 //! makes a resumed run equal to an uninterrupted one.
 
 use crate::evaluation::{Evaluation, Extent};
+use crate::exhibit::Exhibits;
 use crate::report::Table;
+use crate::weights;
 use hearken_base::Result;
+use hearken_tensor::rng::{Key, Rng};
 use hearken_tensor::{Param, Tensor, Var};
 use std::path::Path;
+
+/// The site of [`Moment::rng`]: "examples".
+const EXAMPLES: u64 = 0x6578_616d_706c_6573;
 
 /// Which micro-batch of which step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +34,12 @@ impl Moment {
     /// A number of its own for every micro-batch of a run: the `step` of dropout's key.
     pub fn counter(&self) -> u64 {
         self.step * self.micro_batches as u64 + self.micro_batch as u64
+    }
+
+    /// Random numbers of this micro-batch's own, for a task that draws its examples.
+    pub fn rng(&self) -> Rng {
+        let [low, high] = Key { seed: self.seed, step: self.counter(), site: EXAMPLES }.words();
+        Rng::new(u64::from(high) << 32 | u64::from(low))
     }
 }
 
@@ -116,7 +128,10 @@ pub trait Task: Sync {
         &mut self,
         extent: Extent,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Option<Evaluation>>;
+    ) -> Result<Option<Evaluation>> {
+        let _ = (extent, progress);
+        Ok(None)
+    }
 
     /// For the report: what the last evaluation looked like in detail.
     fn tables(&self) -> Vec<Table> {
@@ -136,12 +151,23 @@ pub trait Task: Sync {
         Ok(Observation::default())
     }
 
+    /// Figures and pictures of the model for the report, at the end of the run. Called without a
+    /// graph.
+    fn exhibits(&mut self) -> Result<Exhibits> {
+        Ok(Exhibits::default())
+    }
+
     /// Writes the model's files into the directory `dir`, which exists and is empty. The weights
-    /// must keep all their bits.
-    fn save_model(&self, dir: &Path) -> Result<()>;
+    /// must keep all their bits. Unless the task does it in its own way, this is `model.safetensors`
+    /// with the parameters under their names.
+    fn save_model(&self, dir: &Path) -> Result<()> {
+        weights::save(&dir.join(weights::FILE), &self.parameters())
+    }
 
     /// Reads the weights back that [`Task::save_model`] wrote.
-    fn load_model(&mut self, dir: &Path) -> Result<()>;
+    fn load_model(&mut self, dir: &Path) -> Result<()> {
+        weights::load(&dir.join(weights::FILE), &self.parameters())
+    }
 
     /// Floating-point operations of a training step per token, forward and backward; 0 if
     /// unknown.

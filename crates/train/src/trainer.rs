@@ -9,6 +9,7 @@
 //! scale, best evaluation, the task's own state, and the step, which keys all randomness. Nothing else
 //! reaches from one step into the next.
 
+mod finished;
 mod instruction_set;
 mod record;
 mod soundness;
@@ -19,6 +20,7 @@ use crate::config::TrainConfig;
 use crate::diagnose::{LayerFacts, Warning, Watch};
 use crate::early_stopping::{Best, Evaluations};
 use crate::evaluation::{Better, Evaluation, Extent};
+use crate::exhibit::Exhibits;
 use crate::interrupt::Stop;
 use crate::metrics::Score;
 use crate::norms::Layers;
@@ -57,6 +59,8 @@ pub struct Setup {
     pub why_training_is_above: Option<&'static str>,
     /// Tables for the report: parameters, memory.
     pub tables: Vec<Table>,
+    /// Said beneath the title of the report: data, machine, date, version.
+    pub about: Vec<String>,
 }
 
 impl Setup {
@@ -73,6 +77,7 @@ impl Setup {
             entropy_floor: None,
             why_training_is_above: None,
             tables: Vec::new(),
+            about: Vec::new(),
         }
     }
 }
@@ -120,9 +125,15 @@ impl Summary {
 /// opened to be continued.
 pub fn train(task: &mut dyn Task, config: &TrainConfig, setup: Setup) -> Result<Summary> {
     config.validate()?;
+    if let Some(summary) = finished::summary(task, config, &setup)? {
+        return Ok(summary);
+    }
     let mut trainer = Trainer::new(task, config, setup)?;
     let result = trainer.run();
     trainer.progress.finish();
+    if result.is_ok() {
+        trainer.exhibit();
+    }
     // Whatever happened, the curves show how it went.
     trainer.report();
     result
@@ -205,6 +216,8 @@ impl<'a> Trainer<'a> {
             title: setup.title,
             config_text: config_text.clone(),
             tables: setup.tables,
+            about: setup.about,
+            exhibits: Exhibits::default(),
             floor: setup.entropy_floor,
             why_training_is_above: setup.why_training_is_above,
             peak_flops: setup.peak_flops,
@@ -391,6 +404,17 @@ impl<'a> Trainer<'a> {
     fn report(&mut self) {
         if let Err(error) = self.write_report() {
             self.progress.warning(error.message(), error.hint().unwrap_or("check the disk"));
+        }
+    }
+
+    /// Asks the task for what the report shows of the model. Nothing is lost without it.
+    fn exhibit(&mut self) {
+        match self.with_judged_weights(|task, _| task.exhibits()) {
+            Ok(exhibits) => self.records.exhibit(exhibits),
+            Err(error) => {
+                let message = format!("the report shows less: {}", error.message());
+                self.progress.warning(&message, error.hint().unwrap_or("report this"));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::batches::Batches;
 use crate::batches::testing::{assert_batches, assert_in_order};
+use crate::batches::{Batches, IGNORED};
 use crate::corpus::Ids;
 
 /// What the floor is: a change of the stories changes these, and with them every figure that was
@@ -85,13 +85,34 @@ fn windows_begin_with_a_story_and_are_the_same_again() {
     let tokenizer = tokenizer();
     let batch = windows.batch(3);
     assert_batches(|seed| StoryWindows::new(6, 256, seed).unwrap());
-    assert_eq!(batch.counted(), 6 * 256);
-    for row in batch.inputs.chunks(256) {
+    for (row, targets) in batch.inputs.chunks(256).zip(batch.targets.chunks(256)) {
         let text = tokenizer.decode(row).unwrap();
-        let first = text.strip_prefix('\n').unwrap().split_inclusive('\n').next().unwrap();
-        assert!(nats(first).is_some(), "{first}");
+        let first = text.strip_prefix(BEGIN).unwrap().split_inclusive('\n').next().unwrap();
+        assert_eq!(nats(first).is_some(), targets[0] != IGNORED, "{first}");
     }
     assert!(StoryWindows::new(1, longest() - 1, 0).unwrap_err().to_string().contains("hint"));
+}
+
+#[test]
+fn a_row_in_eight_begins_within_a_story_and_is_not_asked_for_its_first_word() {
+    let windows = StoryWindows::new(2000, 256, 7).unwrap();
+    let tokenizer = tokenizer();
+    let batch = windows.batch(0);
+    let mut within = 0;
+    for (row, targets) in batch.inputs.chunks(256).zip(batch.targets.chunks(256)) {
+        let ignored = targets.iter().filter(|target| **target == IGNORED).count();
+        let text = tokenizer.decode(row).unwrap();
+        let word = text[1..].find([' ', '\n']).unwrap();
+        assert!(targets[..ignored].iter().all(|target| *target == IGNORED));
+        assert!(ignored == 0 || ignored == word, "{ignored} of {text}");
+        within += usize::from(ignored > 0);
+        // All behind the first line end is whole.
+        let rest: Vec<&str> = text[1..].split_inclusive('\n').skip(1).collect();
+        let whole = rest.iter().filter(|story| story.ends_with('\n'));
+        assert!(whole.into_iter().all(|story| nats(story).is_some()), "{text}");
+    }
+    // 250 expected; four standard deviations are 59.
+    assert!((191..=309).contains(&within), "{within}");
 }
 
 #[test]

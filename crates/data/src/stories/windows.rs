@@ -1,7 +1,8 @@
-//! Windows that begin where a story begins.
+//! Windows that begin where a story begins, but for one training row in sixteen, which begins within
+//! one.
 
 use super::{Sample, longest, sample, tokenizer};
-use crate::batches::{Batch, Batches, Examples, key};
+use crate::batches::{Batch, Batches, Examples, IGNORED, key};
 use crate::error::{self, Result};
 use crate::tokenizer::Tokenizer;
 use hearken_tensor::rng::Rng;
@@ -10,7 +11,12 @@ use std::ops::Range;
 const TRAINING_SITE: u64 = 0x7374_6f72_6965_7300; // "stories"
 const VALIDATION_SITE: u64 = 0x6865_6c64_5f6f_7574; // "held_out"
 
-/// Training batches of fresh stories: no story is repeated but by chance.
+/// One training row in so many starts within a story.
+const WITHIN: usize = 16;
+
+/// Training batches of fresh stories: no story is repeated but by chance. One row in sixteen starts at
+/// a word within a story, so that a model can continue a text that starts there, too; this first
+/// word is not predicted, so that a model does not learn to expect it at the beginning.
 #[derive(Debug)]
 pub struct StoryWindows {
     tokenizer: Tokenizer,
@@ -39,18 +45,34 @@ impl Batches for StoryWindows {
     fn rows_of(&self, step: u64, rows: Range<usize>) -> Batch {
         Batch::build(rows.len(), self.length, 0, |row, inputs, targets| {
             let row = (rows.start + row) as u64;
-            let mut rng = Rng::new(key(key(self.seed, step, TRAINING_SITE), row, 0));
+            let rng = |site| Rng::new(key(key(self.seed, step, TRAINING_SITE), row, site));
+            let mut draws = rng(0);
+            let first = sample(&mut draws).text;
             // Stories are written in ASCII: a character is a byte.
-            let mut text = String::from("\n");
+            let (start, word) = within(&first, &mut rng(1)).unwrap_or((0, 0));
+            let mut text = format!("\n{}", &first[start..]);
             while text.len() <= self.length {
-                text.push_str(&sample(&mut rng).text);
+                text.push_str(&sample(&mut draws).text);
             }
             let ids = encode(&self.tokenizer, &text[..=self.length]); // (T + 1)
             inputs.copy_from_slice(&ids[..self.length]);
             targets.copy_from_slice(&ids[1..]);
+            targets[..word].fill(IGNORED);
             self.length
         })
     }
+}
+
+/// Where a row starts within its first story, for one row in [`WITHIN`]: at a word that is not the
+/// first, and how long that word is.
+fn within(story: &str, rng: &mut Rng) -> Option<(usize, usize)> {
+    if rng.below(WITHIN) != 0 {
+        return None;
+    }
+    let starts: Vec<usize> = story.match_indices(' ').map(|(space, _)| space + 1).collect();
+    let start = starts[rng.below(starts.len())];
+    let word = story[start..].find([' ', '\n'])?;
+    Some((start, word))
 }
 
 /// Stories that are held out, whole. An example is a window of some stories; what is left of it is

@@ -102,6 +102,44 @@ impl Characters {
         Some(this)
     }
 
+    /// The characters it knows, for people: `a–z`, space, line end; the first few of many.
+    fn known(&self) -> String {
+        const MOST: usize = 40;
+        let low = self.low.iter().enumerate().filter(|(_, id)| **id != NONE);
+        let low = low.filter_map(|(code, _)| char::from_u32(code as u32));
+        let mut all: Vec<char> = low.chain(self.high.keys().copied()).collect();
+        all.sort_unstable();
+        let mut runs: Vec<(char, char)> = Vec::new();
+        for c in all {
+            match runs.last_mut() {
+                Some((_, last))
+                    if c.is_alphanumeric()
+                        && last.is_alphanumeric()
+                        && u32::from(c) == u32::from(*last) + 1 =>
+                {
+                    *last = c;
+                }
+                _ => runs.push((c, c)),
+            }
+        }
+        let name = |c: char| match c {
+            ' ' => "space".to_owned(),
+            '\n' => "line end".to_owned(),
+            c if c.is_control() => format!("U+{:04X}", u32::from(c)),
+            c => c.to_string(),
+        };
+        let run = |(first, last): &(char, char)| match u32::from(*last) - u32::from(*first) {
+            0 => name(*first),
+            1 => format!("{first} {last}"),
+            _ => format!("{first}–{last}"),
+        };
+        let mut said: Vec<String> = runs.iter().take(MOST).map(run).collect();
+        if runs.len() > MOST {
+            said.push("and others".to_owned());
+        }
+        said.join(" ")
+    }
+
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len());
         let mut buffer = [0; 4];
@@ -116,7 +154,7 @@ impl Characters {
                 let encoded = character.encode_utf8(&mut buffer).bytes();
                 ids.extend(encoded.filter_map(|byte| bytes.get(usize::from(byte))));
             } else {
-                let unknown = || error::unknown_character(character, offset);
+                let unknown = || error::unknown_character(character, offset, &self.known());
                 ids.push(self.unknown.ok_or_else(unknown)?);
             }
         }

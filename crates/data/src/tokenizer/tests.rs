@@ -225,6 +225,14 @@ fn text_without_words_to_learn_is_an_error() {
 }
 
 #[test]
+fn an_unknown_character_is_explained_with_what_is_known() {
+    let tokenizer = Tokenizer::of_characters(&"\n .,abcxyABD".chars().collect::<Vec<_>>());
+    let text = tokenizer.encode("ab!").unwrap_err().to_string();
+    assert!(text.contains("the character '!' (U+0021) at byte 2"), "{text}");
+    assert!(text.contains("it knows line end space , . A B D a–c x y;"), "{text}");
+}
+
+#[test]
 fn whole_words_are_tokens_and_others_unknown() {
     let training = Training { vocabulary: Some(10), ..Training::new(Kind::Word) };
     let text = "the cat, the dog. the cat! a dog, a dog [MASK] [MASK] once";

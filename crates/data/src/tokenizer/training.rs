@@ -7,6 +7,7 @@
 
 use super::long_words::LongWords;
 use super::{Special, Tokenizer, assemble, failed, guarded};
+use crate::corpus::Source;
 use crate::error::{self, Error, Result};
 use crate::progress::{Progress, Report, Stage};
 use rayon::prelude::*;
@@ -147,6 +148,11 @@ impl Training {
         let pieces = super::CutRule::BeforeSpace.pieces(text, super::PIECE);
         let texts = pieces.into_iter().map(|piece| Ok(piece.to_owned()));
         self.train(texts, None, &mut crate::quiet)
+    }
+
+    /// Learns from all texts of a source.
+    pub fn train_on(&self, source: &Source) -> Result<Tokenizer> {
+        self.train(source.texts(), Some(source.length()), &mut crate::quiet)
     }
 
     /// Learns from texts, which are read one after the other and not kept. `total` is their

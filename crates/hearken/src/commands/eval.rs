@@ -22,7 +22,9 @@ use hearken::data::corpus::{Corpus, Ids, Keeping, Source, Validation};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::data::{self, Stage};
 use hearken::nn::models::Tokens;
+use hearken::nn::pass::Layout;
 use hearken::show::number::bytes as size;
+use hearken::tasks::OpenModel;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -42,12 +44,16 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     tokenizer: TokenizerArguments,
 
-    /// Text: a file, a directory, JSON lines, a pipe, or - for stdin (may be given several times);
-    /// for encoders, labelled data [default for encoders: what the run has held out]
+    /// Text: files, directories, JSON lines, pipes, or - for stdin; for encoders, labelled data
+    /// [default: what the run has held out]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The same as FILE (may be given several times)
     #[arg(long, value_name = "PATH")]
     data: Vec<PathBuf>,
 
-    /// The key of the text in JSON lines, or its column [default: text]
+    /// The key of the text in JSON lines, or its column [default: text, or that of the run]
     #[arg(long, value_name = "KEY")]
     field: Option<String>,
 
@@ -59,13 +65,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KEY")]
     second: Option<String>,
 
-    /// Which part of the text: all, or as 'hearken train' splits it
-    #[arg(long, default_value = "all")]
-    split: Split,
+    /// Which part of the text: all, or as 'hearken train' splits it [default: all of a text that is
+    /// given, validation of a run's own]
+    #[arg(long)]
+    split: Option<Split>,
 
-    /// The share at the end that is for validation
-    #[arg(long, value_name = "F", default_value_t = 0.1)]
-    validation: f64,
+    /// The share at the end that is for validation [default: 0.1, or that of the run]
+    #[arg(long, value_name = "F")]
+    validation: Option<f64>,
 
     /// Move windows by N tokens, so that they overlap [default: the context, without overlap]
     #[arg(long, value_name = "N")]
@@ -86,7 +93,8 @@ pub(crate) struct Arguments {
 
 const HELP: &str = "\
 Examples:
-  hearken eval --data book.txt
+  hearken eval                      what the newest run has held out
+  hearken eval book.txt
   hearken eval --model runs/mine --data shakespeare.txt --split validation
   hearken eval --model gpt2 --data book.txt --stride 512 --json
   hearken eval --model runs/reviews                  what the run of an encoder has held out
@@ -100,7 +108,8 @@ Keys of --json for language models:
   loss              mean of -ln p over all targets, in nats
   perplexity        e to the loss
   bits_per_byte     targets * loss / (ln 2 * bytes)
-  targets           tokens that were predicted: all but the first
+  targets           tokens that were predicted: all but the first, or all where the model
+                    has a token that begins a text of its own (stories)
   bytes             of the text that the targets stand for
   windows, context, stride, seconds, tokens_per_second";
 
@@ -137,18 +146,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if model.model.encodes().is_some() {
         return encoders::run(arguments, &model, tokenizer);
     }
-    if arguments.data.is_empty() {
-        let hint = "name a text with --data";
-        return Err(Failure::input("there is no text to judge the model by", hint));
-    }
     let predictor = model.predicts_tokens()?;
     let (context, stride) = window(arguments, model.model.config().context())?;
     if arguments.batch_size == 0 {
         return Err(Failure::input("a batch size of 0", "8 is usual"));
     }
     let mut progress = Progress::new();
+    let subject = Subject::of(arguments, &model)?;
     let kept = Kept::new("hearken-eval-")?;
-    let (ids, bytes) = read(arguments, &tokenizer, &kept, &mut progress)?;
+    let measured = match &subject {
+        Subject::Stories { count, seed } => {
+            stories(*count, *seed, context, arguments.stride.is_some())?
+        }
+        Subject::Text { paths, field, split, validation } => {
+            let (ids, bytes) =
+                read(paths, field, *split, *validation, &tokenizer, &kept, &mut progress)?;
+            text(ids, bytes, &model, &tokenizer, context, stride)?
+        }
+    };
     // The ids stay readable without a name. Elsewhere a file in use cannot be removed.
     let kept = if cfg!(unix) {
         drop(kept);
@@ -156,15 +171,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         Some(kept)
     };
-    // Nothing predicts the first token, so its bytes do not count either.
-    let first = ids.to_vec(0..ids.len().min(1));
-    let bytes = bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64);
-    // A window longer than the text would be padding.
-    let context = context.min(ids.len().saturating_sub(1)).max(1);
+    let Measured { examples, targets, bytes, context } = measured;
     let stride = stride.min(context);
-    let windows = Windows::sliding(ids, context, stride)?;
-    let (targets, count) = (windows.targets(), windows.count());
-    let windows = InOrder::new(windows, arguments.batch_size);
+    let count = examples.count();
+    let windows = InOrder::new(examples, arguments.batch_size);
     let batches = windows.batches();
     let start = Instant::now();
     let mut sum = 0.0;
@@ -172,7 +182,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if kept.as_ref().is_some_and(Kept::is_stopped) {
             return Err(Failure::Interrupted);
         }
-        let tokens = Tokens::new(&batch.inputs, batch.rows);
+        let mut tokens = Tokens::new(&batch.inputs, batch.rows);
+        if let Some(lengths) = &batch.lengths {
+            tokens = tokens.laid_out(Layout::padded(lengths));
+        }
         let losses = predictor.token_losses(&tokens, &batch.targets);
         sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
         let percent = 100 * (done + 1) / batches;
@@ -189,8 +202,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let report = Report {
         model: model.directory,
-        data: arguments.data.clone(),
-        split: arguments.split,
+        data: subject.paths(),
+        split: subject.split(),
         loss,
         perplexity: loss.exp(),
         bits_per_byte: sum / (std::f64::consts::LN_2 * bytes as f64),
@@ -224,16 +237,133 @@ fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure>
     Ok((context, stride))
 }
 
+impl Arguments {
+    /// The files that are named, as FILE or by --data.
+    fn paths(&self) -> Vec<PathBuf> {
+        [&self.files[..], &self.data].concat()
+    }
+}
+
+/// What is evaluated on.
+enum Subject {
+    /// A text, or a part of it.
+    Text { paths: Vec<PathBuf>, field: String, split: Split, validation: f64 },
+    /// The stories that a run has held out.
+    Stories { count: usize, seed: u64 },
+}
+
+impl Subject {
+    /// What the arguments name, or what the run has held out that the model is of.
+    fn of(arguments: &Arguments, model: &OpenModel) -> Result<Self, Failure> {
+        let paths = arguments.paths();
+        let given = !paths.is_empty();
+        let run = if given { None } else { model.run_config()? };
+        let data = run.as_ref().map(|run| &run.data);
+        if let (Some(run), true) = (&run, data.is_some_and(|data| data.paths.is_empty())) {
+            return Ok(Self::Stories { count: run.data.stories, seed: run.train.seed });
+        }
+        let paths = data.map_or(paths, |data| data.paths.clone());
+        if paths.is_empty() {
+            return Err(Failure::input(
+                format!(
+                    "{} is not of a run, which would have held out a text",
+                    model.directory.display()
+                ),
+                "name a text: eval FILE, or --data FILE",
+            ));
+        }
+        if let Some(gone) = paths.iter().find(|path| !given && !path.exists()) {
+            return Err(Failure::input(
+                format!("the text of the run, {}, is not here", gone.display()),
+                "run eval in the directory where the run was started, or name a text with --data",
+            ));
+        }
+        let default = if given { Split::All } else { Split::Validation };
+        let field = arguments.field.clone().or_else(|| data.map(|data| data.field.clone()));
+        Ok(Self::Text {
+            paths,
+            field: field.unwrap_or_else(|| "text".to_owned()),
+            split: arguments.split.unwrap_or(default),
+            validation: arguments.validation.or(data.map(|data| data.validation)).unwrap_or(0.1),
+        })
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Text { paths, .. } => paths.clone(),
+            Self::Stories { .. } => vec![PathBuf::from("stories")],
+        }
+    }
+
+    fn split(&self) -> Split {
+        match self {
+            Self::Text { split, .. } => *split,
+            Self::Stories { .. } => Split::Validation,
+        }
+    }
+}
+
+/// Windows of `context` tokens, how many tokens count, and the bytes that those stand for.
+struct Measured {
+    examples: Box<dyn Examples>,
+    targets: usize,
+    bytes: u64,
+    context: usize,
+}
+
+/// The stories that a run has held out, in the windows in which its evaluations see them.
+fn stories(count: usize, seed: u64, context: usize, strided: bool) -> Result<Measured, Failure> {
+    if strided {
+        return Err(Failure::input(
+            "stories are in windows of whole stories, which do not overlap",
+            "leave --stride out",
+        ));
+    }
+    let held = hearken::data::stories::Validation::new(count, context, seed)?;
+    // Stories are written in ASCII.
+    let (targets, bytes) = (held.characters, held.characters as u64);
+    Ok(Measured { examples: Box::new(held), targets, bytes, context })
+}
+
+/// A text in windows, behind the token that begins a text if that is one of the text's own.
+fn text(
+    ids: Ids,
+    bytes: u64,
+    model: &OpenModel,
+    tokenizer: &Tokenizer,
+    context: usize,
+    stride: usize,
+) -> Result<Measured, Failure> {
+    let first = ids.to_vec(0..ids.len().min(1));
+    let begin = model.begin(tokenizer).filter(|begin| !tokenizer.is_special(*begin));
+    let (ids, bytes) = match begin {
+        Some(begin) if first != [begin] => {
+            let mut all = vec![begin];
+            all.extend(ids.to_vec(0..ids.len()));
+            (Ids::from(all), bytes)
+        }
+        // Nothing predicts the first token, so its bytes do not count either.
+        _ => (ids, bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64)),
+    };
+    // A window longer than the text would be padding.
+    let context = context.min(ids.len().saturating_sub(1)).max(1);
+    let windows = Windows::sliding(ids, context, stride.min(context))?;
+    Ok(Measured { targets: windows.targets(), examples: Box::new(windows), bytes, context })
+}
+
 /// The tokens of the part that was asked for, and its bytes.
 fn read(
-    arguments: &Arguments,
+    paths: &[PathBuf],
+    field: &str,
+    split: Split,
+    validation: f64,
     tokenizer: &Tokenizer,
     kept: &Kept,
     progress: &mut Progress,
 ) -> Result<(Ids, u64), Failure> {
-    let validation = match arguments.split {
+    let validation = match split {
         Split::All => Validation::None,
-        Split::Train | Split::Validation => Validation::Fraction(arguments.validation),
+        Split::Train | Split::Validation => Validation::Fraction(validation),
     };
     let mut report = |at: data::Progress| {
         let doing = if at.stage == Stage::Tokenising { "tokenising" } else { "reading" };
@@ -243,11 +373,10 @@ fn read(
         });
     };
     let keeping = Keeping { stop: Some(kept.stop()), ..Keeping::new(kept.path()) };
-    let field = arguments.field.as_deref().unwrap_or("text");
-    let source = Source::open_keeping(&arguments.data, field, &keeping, &mut report)?;
+    let source = Source::open_keeping(paths, field, &keeping, &mut report)?;
     let cache = kept.path().join("ids");
     let corpus = Corpus::prepare(&source, &validation, tokenizer, &cache, &mut report)?;
-    Ok(match arguments.split {
+    Ok(match split {
         Split::All | Split::Train => (corpus.train, corpus.train_bytes),
         Split::Validation => (corpus.validation, corpus.validation_bytes),
     })
@@ -266,7 +395,7 @@ fn write(report: &Report, json: bool) -> Result<(), Failure> {
         ("loss", format!("{loss:.4} nats per token")),
         ("perplexity", format!("{perplexity:.3}")),
         ("bits/byte", format!("{bits_per_byte:.4}")),
-        ("counted", format!("{targets} tokens of {bytes} bytes, all but the first")),
+        ("counted", format!("{targets} tokens of {bytes} bytes")),
         ("windows", format!("{windows} of {context} tokens, {stride} apart")),
         ("time", format!("{seconds:.2} s, {tokens_per_second:.0} tokens/s")),
     ];

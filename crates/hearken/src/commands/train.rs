@@ -1,13 +1,14 @@
 //! `hearken train`: learn a language model from text, or an encoder from labelled data.
 
 use crate::failure::Failure;
-use crate::machine::{self, Peak};
+use crate::invocation::program;
+use crate::machine::{self, Machine, Peak};
 use crate::terminal::{Progress, say};
 use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
 use hearken::formats::Initialised;
 use hearken::kernels::isa;
-use hearken::show::number::{bytes as size, thousands};
+use hearken::show::number::{bytes as size, date, plural, thousands};
 use hearken::tasks::config::FINE_TUNING;
 use hearken::tasks::data::FILES;
 use hearken::tasks::prepared::first_model;
@@ -16,23 +17,28 @@ use hearken::train::evaluation::Metric;
 use hearken::train::interrupt::{self, Stop};
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
-use hearken::train::{Cost, Memory, Outcome, RunDirectory, Setup, Summary};
+use hearken::train::{Cost, Memory, Outcome, RunDirectory, Setup, Summary, timing};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Train a model of any kind: on your own text or labelled data, or on generated stories if none is
 /// given.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// A configuration file or the name of a preset; default: a small model for the stories, or
-    /// nanogpt-cpu for your text
+    /// Text files, directories, JSON lines, pipes, or - for standard input; labelled data as JSON
+    /// lines, CSV, TSV or a directory per class
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// A configuration file or the name of a preset ('hearken presets' lists them); default: stories,
+    /// or shakespeare-fast for your text, with fewer steps if the text is short
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
 
-    /// Text files, directories, JSON lines, pipes, or - for standard input; labelled data as JSON
-    /// lines, CSV, TSV or a directory per class
+    /// The same as FILE
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<PathBuf>,
 
@@ -48,9 +54,17 @@ pub(crate) struct Arguments {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
+    #[command(flatten)]
+    sizes: Sizes,
+
     /// Updates of the weights; a warm-up that you did not set takes a tenth of them at most
     #[arg(long)]
     steps: Option<u64>,
+
+    /// As many steps as take about so long here: a few are timed before the first, and the number is
+    /// fixed in config.toml
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["steps", "epochs", "resume"])]
+    minutes: Option<f64>,
 
     /// How often every row is seen, in place of --steps [default with --init: 3]
     #[arg(long, value_name = "N", conflicts_with = "steps")]
@@ -73,7 +87,7 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 
     /// Continue the run in this directory where its last checkpoint stands
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "data", "out", "seed"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "files", "data", "out", "seed"])]
     resume: Option<PathBuf>,
 
     /// Say nothing but warnings and the result
@@ -118,7 +132,9 @@ impl TaskName {
 const HELP: &str = "\
 Examples:
   hearken train                                 learn generated stories, in about a minute
-  hearken train --data book.txt                 learn your own text
+  hearken train book.txt                        learn your own text
+  hearken train book.txt --minutes 5            … in about five minutes
+  hearken train book.txt --layers 6 --width 192 --heads 6 --context 128 --dropout 0.1
   hearken train --config nanogpt-cpu --data shakespeare.txt --out runs/bard
   hearken train --resume runs/bard              go on after Ctrl-C or a power cut
   hearken train --data docs/ --set data.tokenizer=bpe --set data.vocabulary=4096
@@ -127,8 +143,52 @@ Examples:
   hearken train --init bert/ --data reviews.jsonl --set data.label=stars
   hearken train --init bert/ --task tags --data entities.conll --epochs 5
 
+Presets: stories (the default), shakespeare-fast (the default for your text), nanogpt-cpu,
+llama-style, gpt2-small and others; 'hearken presets' says what they are.
+
 A run directory holds config.toml, metrics.jsonl, loss.svg, report.html, samples.txt,
 TensorBoard events, and checkpoints/best and checkpoints/last, each a model directory.";
+
+/// Sizes of the model, which people change daily.
+#[derive(clap::Args)]
+struct Sizes {
+    /// Blocks of the model
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+
+    /// The width of the model; its heads must divide it
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+
+    /// Attention heads of each block
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+
+    /// The longest text that the model looks at, in tokens
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+
+    /// The chance that an activation is dropped in training
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    dropout: Option<f32>,
+}
+
+impl Sizes {
+    /// As settings of the configuration.
+    fn sets(&self) -> Vec<String> {
+        let text = |value: Option<usize>| value.map(|value| value.to_string());
+        [
+            ("layers", text(self.layers)),
+            ("width", text(self.width)),
+            ("heads", text(self.heads)),
+            ("context", text(self.context)),
+            ("dropout", self.dropout.map(|p| format!("{p:?}"))),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some(format!("model.{key}={}", value?)))
+        .collect()
+    }
+}
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut config = configure(arguments)?;
@@ -147,28 +207,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     let peak_gflops = isa::for_batches(Peak::measure_gflops);
-    if !arguments.quiet {
-        introduce(&config, &data, &cost, directory.path());
-    }
     let goes_on = directory.checkpoints().join("last").exists();
     let (model, start) = first_model(&config, goes_on)?;
     if let Some(Initialised { loaded, fresh, .. }) = start {
         let from = config.task.init.as_deref().unwrap_or(Path::new("")).display();
         say!("{} parameters from {from}, {} new ones", loaded.len(), fresh.len());
     }
+    let path = directory.path().to_owned();
+    let about = About::of(&data);
+    let mut task = data.into_task(model, &config)?;
+    if let Some(minutes) = arguments.minutes {
+        let steps = timing::steps_within(task.as_mut(), &config.train, 60.0 * minutes)?;
+        config.train.steps = steps;
+        config.fit_warmup();
+        config.validate()?;
+    }
+    if !arguments.quiet {
+        introduce(&config, &about, &cost, &path);
+    }
     let mut setup = Setup::new(directory, config.to_toml()?);
-    setup.title = format!("Hearken: {}", data.name());
+    setup.title = format!("Hearken: {}", about.name);
     setup.progress = Mode::detect(arguments.quiet);
     setup.stop = interrupt::install()?;
     setup.peak_flops = Some(peak_gflops * 1e9);
-    setup.entropy_floor = data.floor();
-    setup.why_training_is_above = data.why_training_is_above();
+    setup.entropy_floor = about.best.floor;
+    setup.why_training_is_above = about.why_training_is_above;
     setup.tables = tables(&cost);
-    let path = setup.run.path().to_owned();
-    let best = Best { floor: data.floor(), ceiling: data.ceiling() };
-    let mut task = data.into_task(model, &config)?;
+    setup.about = about.lines();
     let summary = hearken::train::train(task.as_mut(), &config.train, setup)?;
-    conclude(&summary, best, Prepared::used_by(&config), &path)
+    conclude(&summary, about.best, Prepared::used_by(&config), &path)
 }
 
 /// What no model can beat, where it is known.
@@ -176,6 +243,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 struct Best {
     floor: Option<f64>,
     ceiling: Option<(&'static str, f64)>,
+}
+
+/// What is said of the data when the task has it.
+struct About {
+    name: String,
+    length: usize,
+    tokens: usize,
+    best: Best,
+    why_training_is_above: Option<&'static str>,
+}
+
+impl About {
+    fn of(data: &Prepared) -> Self {
+        Self {
+            name: data.name().to_owned(),
+            length: data.length(),
+            tokens: data.tokenizer().vocabulary_size(),
+            best: Best { floor: data.floor(), ceiling: data.ceiling() },
+            why_training_is_above: data.why_training_is_above(),
+        }
+    }
+
+    /// For the report: the data, the machine, the day and the version.
+    fn lines(&self) -> Vec<String> {
+        let machine = Machine::of_this_process();
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+        vec![
+            format!("data: {}", self.name),
+            format!("{}, {}", machine.cpu, plural(machine.threads, "thread")),
+            date(seconds),
+            format!("hearken {}", env!("CARGO_PKG_VERSION")),
+        ]
+    }
 }
 
 /// The data, and what the model will cost.
@@ -230,14 +330,16 @@ fn words(done: Done) -> String {
 }
 
 fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
+    let sets = [&arguments.sets[..], &arguments.sizes.sets()].concat();
+    let paths = [&arguments.files[..], &arguments.data].concat();
     let mut config = if let Some(path) = &arguments.resume {
         let text = RunDirectory::read_config(path)?;
         let name = path.join("config.toml").display().to_string();
-        RunConfig::parse(&text, &name, &arguments.sets)?
+        RunConfig::parse(&text, &name, &sets)?
     } else {
         let task = arguments.task.map(|task| task.setting().to_owned());
-        let sets: Vec<String> = task.into_iter().chain(arguments.sets.iter().cloned()).collect();
-        let default = if arguments.data.is_empty() { "stories" } else { "nanogpt-cpu" };
+        let sets: Vec<String> = task.into_iter().chain(sets).collect();
+        let default = if paths.is_empty() { "stories" } else { "shakespeare-fast" };
         let mut config = match &arguments.config {
             None if arguments.init.is_some() => {
                 RunConfig::parse(FINE_TUNING, "fine-tuning", &sets)?
@@ -246,11 +348,19 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
         };
         if let Some(path) = &arguments.init {
             config.start_from(path)?;
+        } else if arguments.config.is_none() {
+            config.fit_steps(&paths, &sets);
         }
         config
     };
-    if !arguments.data.is_empty() {
-        config.data.paths.clone_from(&arguments.data);
+    if !paths.is_empty() {
+        config.data.paths = paths;
+    }
+    if let Some(minutes) = arguments.minutes.filter(|minutes| !(0.01..=1e6).contains(minutes)) {
+        return Err(Failure::input(
+            format!("--minutes is {minutes}, expected a number from 0.01 to 1000000"),
+            "--minutes 5 is usual; --steps says exactly how many steps",
+        ));
     }
     each_once(&config.data.paths)?;
     let train = &mut config.train;
@@ -317,7 +427,7 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
 }
 
 /// What is about to happen, on standard error.
-fn introduce(config: &RunConfig, data: &Prepared, cost: &Cost, path: &Path) {
+fn introduce(config: &RunConfig, data: &About, cost: &Cost, path: &Path) {
     let train = &config.train;
     say!("{} parameters: {}", thousands(cost.parameters() as f64), config.model.summary());
     say!(
@@ -325,19 +435,19 @@ fn introduce(config: &RunConfig, data: &Prepared, cost: &Cost, path: &Path) {
         thousands(train.steps as f64),
         if train.steps == 1 { "" } else { "s" },
         train.batch_size,
-        data.length(),
-        data.name(),
+        data.length,
+        data.name,
         cost.training.all() / 1e6,
         size(cost.memory.total())
     );
-    let tokens = data.tokenizer().vocabulary_size();
+    let tokens = data.tokens;
     if tokens < config.model.vocabulary() {
         say!(
             "note: the text has {tokens} different tokens: the model has room for more, which it \
              will learn never to write (data.tokenizer and data.vocabulary choose the tokens)"
         );
     }
-    if let Some(floor) = data.floor() {
+    if let Some(floor) = data.best.floor {
         say!("no model can get below a loss of {floor:.4} nats per token");
     }
     say!("writing to {}", path.display());
@@ -376,7 +486,7 @@ fn conclude(summary: &Summary, known: Best, used_by: &str, path: &Path) -> Resul
     let show = path.display();
     if summary.outcome == Outcome::Interrupted {
         writeln!(out, "stopped after step {}", summary.step)?;
-        say!("go on:  hearken train --resume {show}");
+        say!("go on:  {} train --resume {show}", program());
         out.flush()?;
         return Err(Failure::Interrupted);
     }
@@ -408,6 +518,6 @@ fn conclude(summary: &Summary, known: Best, used_by: &str, path: &Path) -> Resul
             say!("        validation {} {value:.4} at the end", score.name);
         }
     }
-    say!("use:    hearken {used_by} --model {show}");
+    say!("use:    {} {used_by} --model {show}", program());
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 pub(crate) fn hearken(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hearken"));
     command.args(arguments).stdin(Stdio::null());
-    for variable in ["HEARKEN_SIMD", "HEARKEN_THREADS", "NO_COLOR"] {
+    for variable in ["HEARKEN_SIMD", "HEARKEN_THREADS", "NO_COLOR", "CARGO_MANIFEST_DIR"] {
         command.env_remove(variable);
     }
     command

@@ -105,7 +105,7 @@ fn bad_input_is_refused_with_a_hint() {
         path.to_str().unwrap().to_owned()
     };
     let text = file("text.txt", TEXT.as_bytes());
-    refused(&[], "--data");
+    refused(&[], "is not of a run");
     refused(&["--data", "no-such-file"], "no-such-file does not exist");
     refused(&["--data", &file("empty.txt", b"")], "empty");
     refused(&["--data", &file("binary.txt", &[0, 159, 146, 150])], "not a text file");

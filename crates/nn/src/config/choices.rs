@@ -26,6 +26,13 @@ impl Setting for NormConfig {
     }
 }
 
+impl NormConfig {
+    /// RMS norm before each layer, as Llama has it.
+    pub fn rms() -> Self {
+        Self { kind: NormKind::Rms, ..Self::default() }
+    }
+}
+
 impl Default for NormConfig {
     fn default() -> Self {
         settings::default()
@@ -117,6 +124,13 @@ impl Setting for PositionConfig {
                 _ => Self::Learned { combine: t.or("combine", Combine::Add)? },
             })
         })
+    }
+}
+
+impl PositionConfig {
+    /// Rotary positions as Llama has them.
+    pub fn rope() -> Self {
+        Self::Rope { base: 10_000.0, share: 1.0, scaling: RopeScaling::None }
     }
 }
 
@@ -451,6 +465,15 @@ impl Setting for InitConfig {
                 query_key_scale: t.or("query_key_scale", 1.0)?,
             })
         })
+    }
+}
+
+impl InitConfig {
+    /// Normal with the deviation 1/√(3·C) that suits the width C. The default of 0.02 is GPT-2's, for
+    /// a width of 768; a narrow model that starts from it learns nothing for hundreds of steps.
+    pub fn for_width(width: usize) -> Self {
+        let deviation = 1.0 / (3.0 * width.max(1) as f32).sqrt();
+        Self { kind: InitKind::Normal, deviation, ..Self::default() }
     }
 }
 

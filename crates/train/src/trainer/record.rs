@@ -3,6 +3,7 @@
 use super::{Trainer, instruction_set};
 use crate::diagnose::{LayerFacts, Warning};
 use crate::evaluation::{Evaluation, Metric};
+use crate::exhibit::Exhibits;
 use crate::metrics::{Dated, Entry, Log, Row, Score, all_finite, finite};
 use crate::plot;
 use crate::progress::{Now, duration, short};
@@ -19,6 +20,8 @@ pub(super) struct Facts {
     pub(super) title: String,
     pub(super) config_text: String,
     pub(super) tables: Vec<Table>,
+    pub(super) about: Vec<String>,
+    pub(super) exhibits: Exhibits,
     pub(super) floor: Option<f64>,
     pub(super) why_training_is_above: Option<&'static str>,
     pub(super) peak_flops: Option<f64>,
@@ -131,6 +134,11 @@ impl Records {
     /// What the model wrote.
     pub(super) fn sample(&mut self, step: u64, sample: &str) -> Result<()> {
         self.samples.push(step, sample)
+    }
+
+    /// What the report shows of the model.
+    pub(super) fn exhibit(&mut self, exhibits: Exhibits) {
+        self.facts.exhibits = exhibits;
     }
 
     /// Forces everything to disk.
@@ -253,6 +261,8 @@ impl Trainer<'_> {
             loss_label: &facts.loss_label,
             floor: facts.floor,
             why_training_is_above: facts.why_training_is_above,
+            about: &facts.about,
+            exhibits: &facts.exhibits.sections,
         };
         self.run.replace("report.html", &report.html())
     }
@@ -283,6 +293,10 @@ impl Trainer<'_> {
             let name = if i == 0 { "best validation" } else { "validation" };
             list.push((format!("{name} {}", metric.name), format!("{:.4}{of}", metric.value)));
         }
+        list.extend(facts.exhibits.facts.iter().cloned());
+        if let Some(gap) = gap(self.records.rows()) {
+            list.push(("validation − training".to_owned(), format!("{gap:+.4}")));
+        }
         if let Some(floor) = facts.floor {
             let loss = metrics.iter().find(|metric| metric.name == Metric::LOSS);
             list.push(match loss {
@@ -292,4 +306,13 @@ impl Trainer<'_> {
         }
         list
     }
+}
+
+/// The last validation loss less the training loss, as a mean over the last tenth of the steps.
+fn gap(rows: &[Row]) -> Option<f64> {
+    let last = rows.get(rows.len() - rows.len().div_ceil(10)..)?;
+    let losses: Vec<f64> = last.iter().filter_map(|row| row.train_loss).collect();
+    let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+    let loss = rows.iter().rev().find_map(|row| row.value(Metric::LOSS))?;
+    mean.is_finite().then_some(loss - mean)
 }

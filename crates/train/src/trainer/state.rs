@@ -2,6 +2,7 @@
 
 use super::{Checkpoint, Trainer};
 use crate::checkpoint::{Loaded, State};
+use crate::config::TrainConfig;
 use crate::ema::Ema;
 use crate::error;
 use crate::files;
@@ -21,6 +22,27 @@ fn weight_name(parameter: &Param) -> String {
 
 /// What the names of the task's own state begin with.
 const TASK: &str = "task.";
+
+/// Is it a checkpoint of a run with this seed and optimiser?
+pub(super) fn check(loaded: &Loaded, config: &TrainConfig) -> Result<()> {
+    let Loaded { path, state, .. } = loaded;
+    if state.seed != config.seed {
+        return Err(error::mismatch(
+            path,
+            format!("its seed is {}, not {}", state.seed, config.seed),
+            "resume with the seed of the run, or start another with --out",
+        ));
+    }
+    let kind = config.optimizer.name();
+    if state.optimizer != kind {
+        return Err(error::mismatch(
+            path,
+            format!("its optimiser is {}, not {kind}", state.optimizer),
+            "resume with the optimiser of the run, or start another with --out",
+        ));
+    }
+    Ok(())
+}
 
 impl Trainer<'_> {
     /// Saves a checkpoint, and removes those that are not kept.
@@ -63,22 +85,8 @@ impl Trainer<'_> {
 
     /// Continues from a checkpoint.
     pub(super) fn restore(&mut self, loaded: &Loaded) -> Result<()> {
+        check(loaded, self.config)?;
         let Loaded { path, state, tensors } = loaded;
-        if state.seed != self.config.seed {
-            return Err(error::mismatch(
-                path,
-                format!("its seed is {}, not {}", state.seed, self.config.seed),
-                "resume with the seed of the run, or start another with --out",
-            ));
-        }
-        let kind = self.config.optimizer.name();
-        if state.optimizer != kind {
-            return Err(error::mismatch(
-                path,
-                format!("its optimiser is {}, not {kind}", state.optimizer),
-                "resume with the optimiser of the run, or start another with --out",
-            ));
-        }
         self.task.load_model(path)?;
         let stepper = &mut self.stepper;
         if let Some(updates) = state.ema_updates {

@@ -84,7 +84,7 @@ fn configure(arguments: &Arguments, model: &OpenModel) -> Result<(RunConfig, Hol
         };
     }
     config.task.init = None;
-    if arguments.data.is_empty() {
+    if arguments.paths().is_empty() {
         if !has_own {
             return Err(Failure::input(
                 format!(
@@ -96,7 +96,7 @@ fn configure(arguments: &Arguments, model: &OpenModel) -> Result<(RunConfig, Hol
         }
         return Ok((config, HoldOut::Share));
     }
-    config.data.paths.clone_from(&arguments.data);
+    config.data.paths = arguments.paths();
     if let Some(field) = &arguments.field {
         config.data.field.clone_from(field);
     }
@@ -124,7 +124,7 @@ fn write(
             judged.metrics.iter().map(|m| (m.name.clone(), json!(m.value))).collect();
         let mut report = json!({
             "model": model.directory,
-            "data": arguments.data,
+            "data": arguments.paths(),
             "metrics": metrics,
             "rows": rows,
             "tokens": judged.tokens,

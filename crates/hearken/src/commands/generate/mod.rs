@@ -6,6 +6,7 @@ mod samples;
 mod write;
 
 use crate::failure::Failure;
+use crate::invocation::runnable;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
 use crate::terminal::{Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
@@ -15,7 +16,9 @@ use hearken::infer::sampler::Sampling;
 use hearken::nn::cache::CacheKind;
 use hearken::tasks::OpenModel;
 use prompt::Prompt;
-use std::io::{self, BufRead, IsTerminal, Write};
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use write::{Form, Writer};
@@ -36,6 +39,10 @@ pub(crate) struct Arguments {
     tokenizer: TokenizerArguments,
 
     /// The text to continue
+    #[arg(value_name = "TEXT", conflicts_with_all = ["prompt", "prompt_file", "ids"])]
+    text: Option<String>,
+
+    /// The same as TEXT
     #[arg(long, short, value_name = "TEXT", conflicts_with_all = ["prompt_file", "ids"])]
     prompt: Option<String>,
 
@@ -134,7 +141,7 @@ pub(crate) struct Arguments {
 
 const HELP: &str = "\
 Examples:
-  hearken generate --prompt 'ROMEO:'
+  hearken generate 'ROMEO:'
   hearken generate --model runs/mine --prompt 'Once upon' --temperature 0.7 --top-p 0.9
   hearken generate --model gpt2 --prompt 'The cat' --beams 4 --tokens 20
   echo 'Dear Sir,' | hearken generate --stop 'Yours' --seed 7
@@ -280,7 +287,7 @@ fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let job = Job::new(arguments)?;
     let given = Prompt::given(
-        arguments.prompt.as_deref(),
+        arguments.text.as_deref().or(arguments.prompt.as_deref()),
         arguments.prompt_file.as_deref(),
         arguments.ids.as_ref().map(|ids| ids.0.as_slice()),
     )?;
@@ -303,23 +310,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     writer.write(&Prompt::Text(text.strip_suffix('\n').unwrap_or(&text).to_owned()), 0)
 }
 
-/// Continues line after line until the input ends.
+/// Continues line after line until the input ends. Lines can be edited; the arrow keys bring back
+/// earlier ones.
 fn converse(writer: &mut Writer<'_, io::Stdout>) -> Result<(), Failure> {
     interrupt::watch();
-    say!("type a beginning and press Enter; Ctrl-C ends a text, Ctrl-D all");
+    let cannot = |error: ReadlineError| {
+        Failure::input(format!("cannot read from the terminal: {error}"), "give a --prompt")
+    };
+    let mut editor = DefaultEditor::new().map_err(cannot)?;
+    say!("type a beginning and press Enter; Ctrl-C stops a text, Ctrl-D ends the program");
     for turn in 0.. {
-        let _ = write!(io::stderr(), "> ").and_then(|()| io::stderr().flush());
-        let mut line = String::new();
-        let read = io::stdin().lock().read_line(&mut line);
-        let read = read.map_err(|error| Failure::input(format!("cannot read: {error}"), ""))?;
-        if read == 0 {
-            say!("");
-            break;
-        }
-        let prompt = Prompt::Text(line.trim_end_matches(['\r', '\n']).to_owned());
-        match interrupt::while_writing(|| writer.write(&prompt, turn)) {
+        let line = match editor.readline("> ") {
+            Ok(line) => line,
+            Err(ReadlineError::Eof) => break,
+            Err(ReadlineError::Interrupted) => return Err(Failure::Interrupted),
+            Err(error) => return Err(cannot(error)),
+        };
+        let _ = editor.add_history_entry(&line); // a line that is not remembered is no loss
+        match interrupt::while_writing(|| writer.write(&Prompt::Text(line), turn)) {
             // A character that the tokenizer does not know ends the line, not the conversation.
-            Err(Failure::Error(error)) => say!("error: {error}"),
+            Err(Failure::Error(error)) => say!("error: {}", runnable(&error.to_string())),
             other => other?,
         }
     }

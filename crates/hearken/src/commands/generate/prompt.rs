@@ -3,7 +3,7 @@
 use super::Job;
 use crate::failure::Failure;
 use crate::stdin::MOST_TEXT;
-use hearken::data::tokenizer::{Special, Tokenizer};
+use hearken::data::stories;
 use hearken::store::files::read_text_once;
 use std::path::Path;
 
@@ -31,35 +31,36 @@ impl Prompt {
         Ok(text.or_else(|| ids.map(|ids| Self::Ids(ids.to_vec()))))
     }
 
+    /// Words that a model of the stories has never seen, explained.
+    pub(super) fn note(&self, job: &Job) -> Option<String> {
+        let (Self::Text(text), Some(tokenizer)) = (self, &job.tokenizer) else { return None };
+        if tokenizer.fingerprint() != stories::tokenizer().fingerprint() {
+            return None;
+        }
+        let unknown = stories::unknown_words(text);
+        // The last word may be the beginning of one.
+        let unknown: Vec<String> = unknown
+            .into_iter()
+            .filter(|word| !(text.ends_with(word) && word.chars().count() < 3))
+            .take(3)
+            .map(|word| format!("'{word}'"))
+            .collect();
+        (!unknown.is_empty()).then(|| {
+            format!(
+                "this model learned little stories that never say {}: it will guess; try \
+                 'Mia the fox', 'The mouse' or 'So Mia'",
+                unknown.join(" or ")
+            )
+        })
+    }
+
     /// Its tokens.
     pub(super) fn ids(&self, job: &Job) -> Result<Vec<u32>, Failure> {
         match (self, &job.tokenizer) {
             (Self::Ids(ids), _) => Ok(ids.clone()),
-            (Self::Text(text), Some(tokenizer)) => encode(text, job, tokenizer),
+            (Self::Text(text), Some(tokenizer)) => Ok(job.model.prompt(tokenizer, text)?),
             // Refused when the job was made.
             (Self::Text(_), None) => Ok(Vec::new()),
         }
     }
-}
-
-/// The tokens of `text`, behind the token that begins a text where the model has one of its own
-/// (Llama's; GPT-2's begins and ends, and only ends here).
-fn encode(text: &str, job: &Job, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
-    let begin = job.model.special.begin.or_else(|| tokenizer.special(Special::Bos));
-    let ends = job.model.ends(Some(tokenizer));
-    let mut ids: Vec<u32> = begin.filter(|begin| !ends.contains(begin)).into_iter().collect();
-    ids.extend(tokenizer.encode(text)?);
-    if ids.is_empty() {
-        // Something must come before the first token: where one text ends the next begins, and so
-        // does a line.
-        match ends.first() {
-            Some(end) => ids.push(*end),
-            None => ids.extend(tokenizer.encode("\n").unwrap_or_default()),
-        }
-    }
-    if ids.is_empty() {
-        let message = "the prompt is empty, and the model has no token that begins a text";
-        return Err(Failure::input(message, "give a --prompt"));
-    }
-    Ok(ids)
 }

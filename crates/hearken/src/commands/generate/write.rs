@@ -54,9 +54,7 @@ impl Form {
 
 /// The text of tokens; what the tokenizer does not know is left out.
 pub(super) fn decode(tokenizer: &Tokenizer, ids: &[u32]) -> String {
-    let known = |id: &u32| (*id as usize) < tokenizer.vocabulary_size();
-    let ids: Vec<u32> = ids.iter().copied().filter(known).collect();
-    tokenizer.decode_without_special(&ids).unwrap_or_default()
+    tokenizer.decode_known(ids)
 }
 
 /// A token for the eye: special ones by name.
@@ -69,6 +67,9 @@ impl<W: Write> Writer<'_, W> {
     /// Continues `prompt`, the `turn`-th.
     pub(super) fn write(&mut self, prompt: &Prompt, turn: u64) -> Result<(), Failure> {
         let ids = prompt.ids(self.job)?;
+        if let Some(note) = prompt.note(self.job) {
+            say!("note: {note}");
+        }
         let model = self.job.model.generates()?;
         let lost = left_out(model, &ids);
         if lost > 0 {

@@ -1,0 +1,111 @@
+//! A small matrix of shares from 0 to 1, as a picture: the deeper the colour, the larger the share.
+//!
+//! Cells of about the same share are one path, so that a page can hold hundreds of pictures.
+
+use crate::svg::{BLUE, GREY, INK, escape};
+use std::fmt::Write as _;
+
+/// The side of a cell.
+const CELL: f64 = 7.0;
+/// Shades, from the palest to full colour.
+const SHADES: usize = 6;
+/// Shares below this are left out.
+const LEAST: f32 = 0.03;
+/// Characters of a label that are shown.
+const LABEL: usize = 8;
+
+/// Rows and columns with labels, and a share for each pair.
+#[derive(Clone, Debug)]
+pub struct Grid<'a> {
+    /// Above it.
+    pub title: &'a str,
+    /// Beside the rows, from the top.
+    pub rows: &'a [String],
+    /// Below the columns, from the left.
+    pub columns: &'a [String],
+    /// Row by row; what is not there counts as 0.
+    pub cells: &'a [f32],
+}
+
+impl Grid<'_> {
+    /// The picture.
+    pub fn svg(&self) -> String {
+        let widest = |labels: &[String]| {
+            labels.iter().map(|label| label.chars().count().min(LABEL)).max().unwrap_or(0) as f64
+        };
+        let (left, top) = (6.0 + 4.2 * widest(self.rows), 22.0);
+        let (right, bottom) =
+            (left + CELL * self.columns.len() as f64, top + CELL * self.rows.len() as f64);
+        let (width, height) = (right + 4.0, bottom + 6.0 + 4.2 * widest(self.columns));
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+             width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\" \
+             font-family=\"ui-monospace, Menlo, Consolas, monospace\">\n\
+             <text x=\"{left:.1}\" y=\"14\" font-size=\"11\" fill=\"{INK}\">{title}</text>\n\
+             <rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"none\" \
+             stroke=\"{GREY}\" stroke-opacity=\"0.3\"/>\n",
+            right - left,
+            bottom - top,
+            title = escape(self.title),
+        );
+        let mut shades = vec![String::new(); SHADES];
+        for (i, share) in self.cells.iter().enumerate() {
+            let columns = self.columns.len().max(1);
+            let (row, column) = (i / columns, i % columns);
+            if *share < LEAST || row >= self.rows.len() {
+                continue;
+            }
+            let shade = ((share * SHADES as f32).ceil() as usize).clamp(1, SHADES) - 1;
+            let (x, y) = (left + CELL * column as f64, top + CELL * row as f64);
+            let _ = write!(shades[shade], "M{x:.1} {y:.1}h{CELL}v{CELL}h-{CELL}z");
+        }
+        for (shade, path) in shades.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
+            let opacity = (shade + 1) as f64 / SHADES as f64;
+            let _ =
+                writeln!(out, "<path d=\"{path}\" fill=\"{BLUE}\" fill-opacity=\"{opacity:.2}\"/>");
+        }
+        let short = |label: &str| escape(&label.chars().take(LABEL).collect::<String>());
+        for (i, label) in self.rows.iter().enumerate() {
+            let y = top + CELL * (i as f64 + 0.5) + 2.3;
+            let _ = writeln!(
+                out,
+                "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\" font-size=\"7\" fill=\"{GREY}\">{}</text>",
+                left - 3.0,
+                short(label)
+            );
+        }
+        for (i, label) in self.columns.iter().enumerate() {
+            let (x, y) = (left + CELL * (i as f64 + 0.5) + 2.3, bottom + 3.0);
+            let _ = writeln!(
+                out,
+                "<text transform=\"translate({x:.1} {y:.1}) rotate(-90)\" text-anchor=\"end\" \
+                 font-size=\"7\" fill=\"{GREY}\">{}</text>",
+                short(label)
+            );
+        }
+        out + "</svg>\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_shaded_and_labels_escaped() {
+        let labels = ["<".to_owned(), "b".to_owned()];
+        let cells = [1.0, 0.01, 0.5, 0.5];
+        let grid = Grid { title: "head <0>", rows: &labels, columns: &labels, cells: &cells };
+        let svg = grid.svg();
+        assert!(svg.contains("head &lt;0&gt;") && svg.contains(">&lt;</text>"), "{svg}");
+        assert_eq!(svg.matches("<path").count(), 2, "{svg}");
+        assert!(svg.contains("fill-opacity=\"1.00\"") && svg.contains("fill-opacity=\"0.50\""));
+        assert_eq!(svg.matches("h7v7h-7z").count(), 3, "0.01 is left out");
+    }
+
+    #[test]
+    fn nothing_is_a_picture_too() {
+        let svg = Grid { title: "", rows: &[], columns: &[], cells: &[1.0] }.svg();
+        assert!(svg.ends_with("</svg>\n") && !svg.contains("<path"));
+    }
+}
