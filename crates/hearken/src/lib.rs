@@ -5,6 +5,7 @@
 //! - [`train`]: the training loop, optimisers, run directories and checkpoints.
 //! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
 //! - [`infer`]: text from a model, token by token.
+//! - [`lessons`]: a course whose numbers are computed by all of these.
 //! - [`formats`]: model directories and the files in them.
 //! - [`store`]: safetensors, read and written piece by piece.
 //! - [`nn`]: what a model is made of, as data; layers, decoders and their cost.
@@ -35,6 +36,7 @@ pub use hearken_data as data;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
+pub use hearken_lessons as lessons;
 pub use hearken_nn as nn;
 pub use hearken_show as show;
 pub use hearken_store as store;

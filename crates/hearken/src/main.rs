@@ -45,6 +45,7 @@ Examples:
   hearken generate --prompt 'Once'   write with the newest run
   hearken eval --data book.txt       how well it predicts a text
   hearken inspect weights            names, shapes and norms of its weights
+  hearken lesson                     a course whose numbers are computed as you read
   hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
@@ -54,6 +55,7 @@ enum Command {
     Eval(commands::eval::Arguments),
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
+    Lesson(commands::lesson::Arguments),
     Plan(commands::plan::Arguments),
     Tokenizer(commands::tokenizer::Arguments),
     Train(commands::train::Arguments),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Eval(arguments) => commands::eval::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
+        Command::Lesson(arguments) => commands::lesson::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),

@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod lesson;
 pub(crate) mod plan;
 pub(crate) mod tokenizer;
 pub(crate) mod train;

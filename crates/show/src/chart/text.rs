@@ -1,0 +1,95 @@
+//! Curves in characters, for a terminal.
+
+use super::{Chart, Mark};
+use crate::number::significant;
+use crate::terminal::fit;
+
+/// The mark of each curve, in order.
+const MARKS: [char; 6] = ['●', '○', '×', '+', '▪', '·'];
+
+impl Chart {
+    /// The chart in lines of at most `width` characters, with `height` rows of points; empty if there
+    /// is nothing to show. Where curves cross, the last one is seen.
+    pub fn text(&self, width: usize, height: usize) -> Vec<String> {
+        let series: Vec<Vec<(f64, f64)>> = self.series.iter().map(|s| self.usable(s)).collect();
+        if series.iter().all(Vec::is_empty) || height < 2 {
+            return Vec::new();
+        }
+        let frame = self.frame(&series);
+        let (low, high) = frame.y.ends();
+        let (low, high) = (label(low), label(high));
+        let left = low.chars().count().max(high.chars().count());
+        let columns = width.saturating_sub(left + 2).max(8);
+        let mut grid = vec![vec![' '; columns]; height];
+        let column = |x: f64| (frame.x.share(x) * (columns - 1) as f64).round() as usize;
+        let mut put = |x: usize, y: f64, mark: char| {
+            let row = ((1.0 - frame.y.share(y)) * (height - 1) as f64).round() as usize;
+            if let Some(cell) = grid.get_mut(row).and_then(|row| row.get_mut(x)) {
+                *cell = mark;
+            }
+        };
+        for ((style, points), mark) in self.series.iter().zip(&series).zip(MARKS.iter().cycle()) {
+            for &(x, y) in points {
+                put(column(x), y, *mark);
+            }
+            for pair in points.windows(2).filter(|_| style.mark != Mark::Dots) {
+                let (a, b) = (pair[0], pair[1]);
+                for x in column(a.0) + 1..column(b.0) {
+                    let share = (x - column(a.0)) as f64 / (column(b.0) - column(a.0)) as f64;
+                    put(x, a.1 + share * (b.1 - a.1), *mark);
+                }
+            }
+        }
+        let mut lines = vec![fit(&self.title, width).trim_end().to_owned()];
+        for (row, cells) in grid.iter().enumerate() {
+            let name = match row {
+                0 => high.as_str(),
+                _ if row == height - 1 => low.as_str(),
+                _ => "",
+            };
+            let cells: String = cells.iter().collect();
+            let blanks = " ".repeat(left - name.chars().count());
+            lines.push(format!("{blanks}{name} │{}", cells.trim_end()));
+        }
+        let (first, last) = frame.x.ends();
+        let (first, last) = (label(first), label(last));
+        let used = first.chars().count() + last.chars().count() + self.x_label.chars().count();
+        let gap = columns.saturating_sub(used) / 2;
+        let indent = " ".repeat(left + 1);
+        lines.push(format!("{indent}└{}", "─".repeat(columns)));
+        let (before, after) = (" ".repeat(gap), " ".repeat(columns.saturating_sub(used + gap)));
+        lines.push(format!("{indent} {first}{before}{}{after}{last}", self.x_label));
+        if self.has_legend() {
+            let names = self.series.iter().zip(MARKS.iter().cycle());
+            let names: Vec<String> = names.map(|(s, mark)| format!("{mark} {}", s.name)).collect();
+            lines.push(format!("{indent} {}", names.join("   ")));
+        }
+        lines
+    }
+}
+
+fn label(x: f64) -> String {
+    if x == x.round() && x.abs() < 1e6 { format!("{x:.0}") } else { significant(x) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Series, svg};
+
+    #[test]
+    fn a_line_goes_from_corner_to_corner() {
+        let mut chart = Chart::new("up", "x", "y").with(Series {
+            name: "up".to_owned(),
+            color: svg::BLUE,
+            points: vec![(-1.0, -1.0), (1.0, 1.0)],
+            mark: Mark::Line,
+        });
+        chart.linear_x = true;
+        let lines = chart.text(40, 9);
+        assert!(lines[1].ends_with("       ●") || lines[1].trim_end().ends_with('●'), "{lines:#?}");
+        assert!(lines[9].contains("│●"), "{lines:#?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:#?}");
+        assert!(Chart::new("empty", "x", "y").text(40, 9).is_empty());
+    }
+}
