@@ -145,10 +145,8 @@ mod tests {
         let mut total = 0.0;
         for m in 0..count {
             let (low, high) = (m as f64 / count as f64, (m + 1) as f64 / count as f64);
-            let inside: Vec<&Prediction> = predictions
-                .iter()
-                .filter(|p| p.confidence > low && p.confidence <= high)
-                .collect();
+            let inside: Vec<&Prediction> =
+                predictions.iter().filter(|p| p.confidence > low && p.confidence <= high).collect();
             if inside.is_empty() {
                 continue;
             }

@@ -65,7 +65,7 @@ pub(crate) fn digits(x: f64) -> String {
     let size = x.abs();
     if x == x.round() && size < 1e15 {
         number::thousands(x)
-    } else if (0.001..1e5).contains(&size) {
+    } else if (0.000_999_5..1e5).contains(&size) {
         format!("{x:.4}")
     } else if x.is_finite() {
         format!("{x:.3e}")

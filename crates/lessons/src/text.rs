@@ -108,12 +108,21 @@ fn indented(text: &str, width: usize) -> Vec<String> {
 fn block_lines(block: &Block, width: usize) -> Vec<String> {
     match block {
         Block::Text(text) => wrap(text, width),
-        Block::Formula(text) => text.lines().map(|line| format!("    {line}")).collect(),
+        Block::Formula(text) => text.lines().flat_map(|line| formula(line, width)).collect(),
         Block::Numbers { name, rows } => numbers(name, rows, width),
         Block::Table(table) => table_lines(table),
         Block::Chart(chart) => chart.text(width, HEIGHT),
         Block::Bars(bars) => bar_lines(bars, width),
     }
+}
+
+/// A line of a formula; if it is too long, cut where it has wide gaps.
+fn formula(line: &str, width: usize) -> Vec<String> {
+    if line.chars().count() + 4 <= width {
+        return vec![format!("    {line}")];
+    }
+    let parts = line.split("    ").map(str::trim).filter(|part| !part.is_empty());
+    parts.map(|part| format!("    {part}")).collect()
 }
 
 fn numbers(name: &str, rows: &[Vec<f64>], width: usize) -> Vec<String> {

@@ -217,7 +217,7 @@ fn sinusoids() {
 #[test]
 fn rotation() {
     let s = run("rotation");
-    let name = "score of a query at m and a key at n, for (m, n) = (5, 2), (45, 42), (205, 202)";
+    let name = "scores for (m, n) = (5, 2), (45, 42), (205, 202)";
     let scores = s.numbers(name);
     assert!(scores.iter().all(|x| (x - scores[0]).abs() < 1e-4), "{scores:?}");
     assert!((s.number("score for (5, 3)") - scores[0]).abs() > 1e-3);
@@ -267,7 +267,12 @@ fn norms() {
 #[test]
 fn gelu() {
     let s = run("gelu");
-    close(&s, "GELU(−3), GELU(−1), GELU(0), GELU(1), GELU(3)", &[-0.00405, -0.15866, 0.0, 0.84134, 2.99595], 1e-5);
+    close(
+        &s,
+        "GELU(−3), GELU(−1), GELU(0), GELU(1), GELU(3)",
+        &[-0.00405, -0.15866, 0.0, 0.84134, 2.99595],
+        1e-5,
+    );
     close(&s, "Φ(−3), Φ(−1), Φ(1), Φ(3)", &[0.00135, 0.15866, 0.84134, 0.99865], 1e-5);
     let steepest = s.numbers("steepest point of GELU and its slope");
     assert!((steepest[0] - 2f64.sqrt()).abs() < 0.05 && (steepest[1] - 1.129).abs() < 1e-3);
@@ -314,7 +319,12 @@ fn recurrence() {
     let s = run("recurrence");
     let (by_hand, auto) = (s.number("product of the six slopes"), s.number("∂h₆/∂h₀ by autograd"));
     assert!((by_hand - auto).abs() < 1e-5, "{by_hand} {auto}");
-    close(&s, "∂h₂₀/∂h₀ for w = 0.5, 0.9, 1.1", &[0.5f64.powi(20), 0.9f64.powi(20), 1.1f64.powi(20)], 1e-4);
+    close(
+        &s,
+        "∂h₂₀/∂h₀ for w = 0.5, 0.9, 1.1",
+        &[0.5f64.powi(20), 0.9f64.powi(20), 1.1f64.powi(20)],
+        1e-4,
+    );
     close(&s, "Π (1 − 1/t²), t = 2 … 10,000", &[0.50005], 1e-6);
     let (sum, auto) = (s.number("their sum"), s.number("∂h₆/∂w by autograd"));
     assert!((sum - auto).abs() < 1e-5, "{sum} {auto}");

@@ -142,7 +142,8 @@ fn read(lesson: &Lesson, stops: bool) -> Result<(), Failure> {
         print(&[String::new()])?;
         print(part)?;
         let last = i + 1 == steps.len();
-        let prompt = if last { "[Enter: the question, q: end]" } else { "[Enter: next step, q: end]" };
+        let prompt =
+            if last { "[Enter: the question, q: end]" } else { "[Enter: next step, q: end]" };
         if reader.wait(prompt)? == Wish::End {
             return Ok(());
         }

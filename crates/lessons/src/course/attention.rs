@@ -1,7 +1,9 @@
 //! Attention with a pencil, and what is around it.
 
 use crate::lesson::lesson;
-use crate::maths::{bars, chart, difference, digits, gradient, list, matrix, moments, numbers, row, softmax};
+use crate::maths::{
+    bars, chart, difference, digits, gradient, list, matrix, moments, numbers, row, softmax,
+};
 use crate::{Lesson, Sheet};
 use hearken_kernels::attention::scores::{Bias, Causal, Mask};
 use hearken_tensor::ops::attention::{Attend, attention, attention_entropy, attention_weights};
@@ -47,7 +49,9 @@ fn tiny_attention(s: &mut Sheet) {
 
     s.step("Weights and output");
     let a = softmax_op(products.clone(), scale);
-    s.text("Softmax of every row. The first query likes the second key more; the second is undecided.");
+    s.text(
+        "Softmax of every row. The first query likes the second key more; the second is undecided.",
+    );
     s.matrix("A", a.value());
     let o = matmul(&a, &v);
     s.text("Each output is the mean of the values by these weights.");
@@ -86,29 +90,67 @@ fn tiny_attention(s: &mut Sheet) {
     let (q3, k3, v3) = (wide(&q), wide(&k), wide(&v));
     let out = attention(&q3, &k3, &v3, &[], &Attend::new(1));
     out.backward_with(go.value().clone().reshape([1, 2, 3]));
-    let off = [(out.value().data(), o.value().data()), (gradient(&q3).data(), gq.value().data()),
-        (gradient(&k3).data(), gk.value().data())]
-        .map(|(a, b)| difference(a, b)).into_iter().fold(0.0, f64::max);
+    let off = [
+        (out.value().data(), o.value().data()),
+        (gradient(&q3).data(), gq.value().data()),
+        (gradient(&k3).data(), gk.value().data()),
+    ]
+    .map(|(a, b)| difference(a, b))
+    .into_iter()
+    .fold(0.0, f64::max);
     s.show("largest difference of O, G_Q and G_K", off);
 
     s.ask("Why does every row of G_S sum to 0?");
     let sums: Vec<f32> = gs.value().data().chunks(2).map(|row| row.iter().sum()).collect();
     let zero = sums.iter().all(|sum| sum.abs() < 1e-6);
-    s.answer("Adding the same to all scores of a row changes no weight", zero, "So the loss cannot depend on \
-             that direction, and its gradient has no part in it.");
-    s.answer("Because the rows of G_O sum to 0", numbers(&go)[..3].iter().sum::<f64>() == 0.0,
-        "The first row of G_O sums to 2. It is the softmax that does it.");
-    s.answer("By accident, with these numbers", !zero, "Σⱼ aⱼ(gⱼ − Σ a·g) = Σ a·g − Σ a·g = 0 for any \
-             numbers, as the weights sum to 1.");
-    s.wrong("2.18", "A = [[0.359, 0.641], …], rounded to 3 places.", format!("{}, that is 0.360 and 0.640.", list(&numbers(&a)[..2])));
-    s.wrong("2.21", "the second row's exponentials sum to 3.562.", format!("2·e^(1/√3) = {}.", digits(2.0 * (1.0 / 3f64.sqrt()).exp())));
+    s.answer(
+        "Adding the same to all scores of a row changes no weight",
+        zero,
+        "So the loss cannot depend on \
+             that direction, and its gradient has no part in it.",
+    );
+    s.answer(
+        "Because the rows of G_O sum to 0",
+        numbers(&go)[..3].iter().sum::<f64>() == 0.0,
+        "The first row of G_O sums to 2. It is the softmax that does it.",
+    );
+    s.answer(
+        "By accident, with these numbers",
+        !zero,
+        "Σⱼ aⱼ(gⱼ − Σ a·g) = Σ a·g − Σ a·g = 0 for any \
+             numbers, as the weights sum to 1.",
+    );
+    s.wrong(
+        "2.18",
+        "A = [[0.359, 0.641], …], rounded to 3 places.",
+        format!("{}, that is 0.360 and 0.640.", list(&numbers(&a)[..2])),
+    );
+    s.wrong(
+        "2.21",
+        "the second row's exponentials sum to 3.562.",
+        format!("2·e^(1/√3) = {}.", digits(2.0 * (1.0 / 3f64.sqrt()).exp())),
+    );
     s.wrong("2.19", "the example stops at G_V.", "completed above: G_A, G_S, G_Q and G_K.");
 }
 
 fn chat(s: &mut Sheet) {
     let words = ["the₁", "cat", "sat", "on", "the₂", "mat"];
-    let k = matrix([[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.3, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0; 4], [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]]);
-    let v = matrix([[0.1, 0.0, 0.0, 0.8], [0.9, 0.0, 0.1, 0.7], [0.0, 0.9, 0.0, 0.3], [0.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, 0.9], [0.0, 0.0, 0.9, 0.6]]);
+    let k = matrix([
+        [0.0, 0.0, 0.0, 1.0],
+        [1.0, 0.0, 0.3, 0.0],
+        [0.0, 1.0, 0.0, 0.0],
+        [0.0; 4],
+        [0.0, 0.0, 0.0, 1.0],
+        [0.0, 0.0, 1.0, 0.0],
+    ]);
+    let v = matrix([
+        [0.1, 0.0, 0.0, 0.8],
+        [0.9, 0.0, 0.1, 0.7],
+        [0.0, 0.9, 0.0, 0.3],
+        [0.0, 0.0, 0.5, 0.0],
+        [0.0, 0.0, 0.0, 0.9],
+        [0.0, 0.0, 0.9, 0.6],
+    ]);
     let look = |query: &[f32]| {
         let scores = matmul_transposed(&row(query), &k);
         let weights = softmax_op(scores.clone(), 0.5); // 1/√4
@@ -134,8 +176,12 @@ fn chat(s: &mut Sheet) {
     s.step("What comes back");
     s.matrix("values", v.value());
     s.show("output: animal, action, object, definite", &out);
-    s.text(format!("The animal is the third of four. These are coordinates, not shares: they sum to {}.", digits(out.iter().sum())));
-    let parts: Vec<f64> = weights.iter().zip(v.value().data().chunks(4)).map(|(w, v)| w * f64::from(v[3])).collect();
+    s.text(format!(
+        "The animal is the third of four. These are coordinates, not shares: they sum to {}.",
+        digits(out.iter().sum())
+    ));
+    let parts: Vec<f64> =
+        weights.iter().zip(v.value().data().chunks(4)).map(|(w, v)| w * f64::from(v[3])).collect();
     s.bars(bars("where the definiteness comes from", &words, &parts));
     s.keep("parts of definiteness", &parts);
 
@@ -153,13 +199,29 @@ fn chat(s: &mut Sheet) {
 
     s.ask("\"on\" has a key of zeros. Why does it still get a weight of 0.14?");
     let zero = softmax(&[0.0, -30.0], 1.0);
-    s.answer("A score of 0 is an ordinary score: e⁰ = 1", zero[0] > 0.99, "Against scores of −30 a score of 0 \
-             even wins. To be ignored, a key needs a score far below the others, or a mask.");
-    s.answer("Because of rounding", false, "It is exactly e⁰ divided by the sum of all exponentials.");
+    s.answer(
+        "A score of 0 is an ordinary score: e⁰ = 1",
+        zero[0] > 0.99,
+        "Against scores of −30 a score of 0 \
+             even wins. To be ignored, a key needs a score far below the others, or a mask.",
+    );
+    s.answer(
+        "Because of rounding",
+        false,
+        "It is exactly e⁰ divided by the sum of all exponentials.",
+    );
     s.answer("Because its value is not zero", false, "Values do not enter the weights.");
-    s.wrong("3.13", "the output is [0.22, 0.14, 0.24, 0.57].", format!("{}; the weights were rounded first.", list(&out)));
+    s.wrong(
+        "3.13",
+        "the output is [0.22, 0.14, 0.24, 0.57].",
+        format!("{}; the weights were rounded first.", list(&out)),
+    );
     s.wrong("3.14", "it is mostly animal.", "the animal is third of four.");
-    s.wrong("3.5", "weights [0.8, 0.15, …] stand above the French words.", "they belong to the English words, and 0.8 to the second, cat.");
+    s.wrong(
+        "3.5",
+        "weights [0.8, 0.15, …] stand above the French words.",
+        "they belong to the English words, and 0.8 to the second, cat.",
+    );
 }
 
 fn root_d(s: &mut Sheet) {
@@ -194,26 +256,38 @@ fn root_d(s: &mut Sheet) {
             let attend = Attend::new(1).scale(scale);
             entropies[i].push(f64::from(attention_entropy(&q, &k, &attend).data()[0]));
             let weights = attention_weights(&q, &k, &attend);
-            let slope: f64 = weights.data().iter().map(|p| f64::from(p * (1.0 - p))).sum::<f64>() / 64.0;
+            let slope: f64 =
+                weights.data().iter().map(|p| f64::from(p * (1.0 - p))).sum::<f64>() / 64.0;
             slopes[i].push(slope);
         }
     }
-    let rows = widths.iter().enumerate().map(|(i, d)| [d.to_string(), digits(entropies[0][i]),
-        digits(entropies[1][i]), digits(slopes[0][i]), digits(slopes[1][i])]);
+    let rows = widths.iter().enumerate().map(|(i, d)| {
+        [
+            d.to_string(),
+            digits(entropies[0][i]),
+            digits(entropies[1][i]),
+            digits(slopes[0][i]),
+            digits(slopes[1][i]),
+        ]
+    });
     s.table(&["D", "entropy, raw", "entropy, scaled", "Σ p(1−p), raw", "Σ p(1−p), scaled"], rows);
     s.keep("entropy without scaling", &entropies[0]);
     s.keep("entropy with scaling", &entropies[1]);
     s.keep("slope without scaling", &slopes[0]);
     let points = |y: &[f64]| widths.iter().map(|d| *d as f64).zip(y.iter().copied()).collect();
-    let mut curve = chart("entropy of the weights", "head width D", "nats",
-        vec![("q·k", points(&entropies[0])), ("q·k/√D", points(&entropies[1]))]);
+    let mut curve = chart(
+        "entropy of the weights",
+        "head width D",
+        "nats",
+        vec![("q·k", points(&entropies[0])), ("q·k/√D", points(&entropies[1]))],
+    );
     curve.doublings = true;
     s.chart(curve);
     s.text("Σ p(1 − p) is the trace of softmax's Jacobian: how much gradient comes through. Where the weights \
             are one-hot it is near 0, and the head learns slowly or not at all.");
 
     s.step("Only with mean 0");
-    s.formula("Var(q·k) = D(σ⁴ + 2μ²σ²)        for independent entries of mean μ, variance σ²");
+    s.formula("Var(q·k) = D(σ⁴ + 2μ²σ²)     entries independent, mean μ, variance σ²");
     let mut rng = Rng::new(5);
     let mut shifted = || {
         let mut x = rng.normal([400, 1], 1.0);
@@ -221,7 +295,8 @@ fn root_d(s: &mut Sheet) {
         x
     };
     let (a, b) = (shifted(), shifted());
-    let products: Vec<f64> = a.data().iter().flat_map(|a| b.data().iter().map(move |b| f64::from(a * b))).collect();
+    let products: Vec<f64> =
+        a.data().iter().flat_map(|a| b.data().iter().map(move |b| f64::from(a * b))).collect();
     s.show("variance with μ = 3, σ = 1, D = 1 (formula: 19)", moments(&products).1);
 
     s.ask("A head has width 64 and its queries and keys start with a deviation of 0.5 instead of 1. What is \
@@ -237,7 +312,11 @@ fn root_d(s: &mut Sheet) {
     ] {
         s.answer(digits(claim), (deviation - claim).abs() < 0.05, because);
     }
-    s.wrong("2.8", "Var(QKᵀ) = D·σ⁴ for any entries of variance σ².", "only with mean 0; else D(σ⁴ + 2μ²σ²).");
+    s.wrong(
+        "2.8",
+        "Var(QKᵀ) = D·σ⁴ for any entries of variance σ².",
+        "only with mean 0; else D(σ⁴ + 2μ²σ²).",
+    );
     s.wrong("2.9", "σ is the variance.", "σ is the standard deviation.");
 }
 
@@ -251,11 +330,15 @@ fn masks(s: &mut Sheet) {
 
     s.step("Multiplying goes wrong");
     let times_scores = softmax(&[2.0, 1.0, 0.0], 1.0);
-    s.text("Multiply the scores by [1, 1, 0]: the hidden key has the score 0, which is still a score.");
+    s.text(
+        "Multiply the scores by [1, 1, 0]: the hidden key has the score 0, which is still a score.",
+    );
     s.show("softmax(scores·mask)", &times_scores);
     let all = softmax(&scores, 1.0);
     let times_weights: Vec<f64> = all.iter().zip([1.0, 1.0, 0.0]).map(|(w, m)| w * m).collect();
-    s.text("Multiply the weights instead: the hidden one is gone, but the others no longer sum to 1.");
+    s.text(
+        "Multiply the weights instead: the hidden one is gone, but the others no longer sum to 1.",
+    );
     s.show("softmax(scores)·mask", &times_weights);
     s.show("their sum", times_weights.iter().sum::<f64>());
 
@@ -279,8 +362,17 @@ fn masks(s: &mut Sheet) {
     let mut rng = Rng::new(2);
     let x = rng.normal([1, 4, 8], 1.0);
     let rule = Mask::new(vec![false; 16], [1, 1, 4, 4]);
-    let none = attention(&Var::constant(x.clone()), &Var::constant(x.clone()), &Var::constant(x.clone()), &[], &Attend::new(1).rule(rule));
-    s.show("largest output of a row that sees nothing", none.value().data().iter().fold(0.0f32, |m, x| m.max(x.abs())));
+    let none = attention(
+        &Var::constant(x.clone()),
+        &Var::constant(x.clone()),
+        &Var::constant(x.clone()),
+        &[],
+        &Attend::new(1).rule(rule),
+    );
+    s.show(
+        "largest output of a row that sees nothing",
+        none.value().data().iter().fold(0.0f32, |m, x| m.max(x.abs())),
+    );
 
     s.step("The causal mask");
     let weights = attention_weights(&x, &x, &Attend::new(1).rule(Causal::new(4, 4)));
@@ -292,12 +384,25 @@ fn masks(s: &mut Sheet) {
         ("1/4", 0.25, "The other three are hidden: they take no share."),
         ("It depends on its score", -1.0, "Softmax of a single number is 1 for any number."),
     ] {
-        let first = f64::from(attention_weights(&x, &x, &Attend::new(1).rule(Causal::new(4, 4))).data()[0]);
+        let first =
+            f64::from(attention_weights(&x, &x, &Attend::new(1).rule(Causal::new(4, 4))).data()[0]);
         s.answer(text, (first - claim).abs() < 1e-6, because);
     }
-    s.wrong("2.10", "the mask is added before the division by √D.", "a finite mask or bias must be added after it.");
-    s.wrong("2.11", "−10⁹ may stand for −∞.", "a row that sees nothing then attends to padding; it must give zeros.");
-    s.wrong("3.22", "scores.masked_fill(tokens == PAD, …) with a mask (B, S).", "it must be shaped (B, 1, 1, S).");
+    s.wrong(
+        "2.10",
+        "the mask is added before the division by √D.",
+        "a finite mask or bias must be added after it.",
+    );
+    s.wrong(
+        "2.11",
+        "−10⁹ may stand for −∞.",
+        "a row that sees nothing then attends to padding; it must give zeros.",
+    );
+    s.wrong(
+        "3.22",
+        "scores.masked_fill(tokens == PAD, …) with a mask (B, S).",
+        "it must be shaped (B, 1, 1, S).",
+    );
 }
 
 fn heads(s: &mut Sheet) {
@@ -320,15 +425,22 @@ fn heads(s: &mut Sheet) {
     let mixed = matmul(&weights, &vh); // (H, T, D)
     let joined = reshape(transpose(&mixed, 0, 1), [t, c]);
     let shape = |x: &Var| format!("{:?}", x.shape().dims());
-    s.table(&["what", "shape"], [
-        ["X, and Q, K, V".to_owned(), shape(&q)],
-        ["Q by heads".to_owned(), shape(&qh)],
-        ["scores QKᵀ".to_owned(), shape(&scores)],
-        ["weights".to_owned(), shape(&weights)],
-        ["weights·V".to_owned(), shape(&mixed)],
-        ["joined again".to_owned(), shape(&joined)],
-    ]);
-    for (name, x) in [("shape of Q by heads", &qh), ("shape of scores", &scores), ("shape of the result", &joined)] {
+    s.table(
+        &["what", "shape"],
+        [
+            ["X, and Q, K, V".to_owned(), shape(&q)],
+            ["Q by heads".to_owned(), shape(&qh)],
+            ["scores QKᵀ".to_owned(), shape(&scores)],
+            ["weights".to_owned(), shape(&weights)],
+            ["weights·V".to_owned(), shape(&mixed)],
+            ["joined again".to_owned(), shape(&joined)],
+        ],
+    );
+    for (name, x) in [
+        ("shape of Q by heads", &qh),
+        ("shape of scores", &scores),
+        ("shape of the result", &joined),
+    ] {
         s.keep(name, x.shape().dims().iter().map(|n| *n as f64).collect::<Vec<_>>());
     }
 
@@ -336,26 +448,49 @@ fn heads(s: &mut Sheet) {
     let wide = |x: &Var| reshape(x.clone(), [1, t, c]);
     let out = attention(&wide(&q), &wide(&k), &wide(&v), &[], &Attend::new(h));
     s.show("largest difference", difference(out.value().data(), joined.value().data()));
-    let rows: Vec<f64> = weights.value().data().chunks(t).map(|r| r.iter().map(|x| f64::from(*x)).sum()).collect();
-    s.show("smallest and largest sum of a row of weights", [rows.iter().copied().fold(2.0, f64::min), rows.iter().copied().fold(0.0, f64::max)]);
+    let rows: Vec<f64> =
+        weights.value().data().chunks(t).map(|r| r.iter().map(|x| f64::from(*x)).sum()).collect();
+    s.show(
+        "smallest and largest sum of a row of weights",
+        [rows.iter().copied().fold(2.0, f64::min), rows.iter().copied().fold(0.0, f64::max)],
+    );
 
     s.step("Parameters");
-    s.table(&["projection", "numbers"], [
-        ["W_Q, W_K, W_V with 12 heads: 3·12·768·64".to_owned(), digits((3 * h * c * d) as f64)],
-        ["the same with one head: 3·768·768".to_owned(), digits((3 * c * c) as f64)],
-        ["W_O".to_owned(), digits((c * c) as f64)],
-    ]);
+    s.table(
+        &["projection", "numbers"],
+        [
+            ["W_Q, W_K, W_V with 12 heads: 3·12·768·64".to_owned(), digits((3 * h * c * d) as f64)],
+            ["the same with one head: 3·768·768".to_owned(), digits((3 * c * c) as f64)],
+            ["W_O".to_owned(), digits((c * c) as f64)],
+        ],
+    );
     s.keep("parameters of twelve heads and of one", [(3 * h * c * d) as f64, (3 * c * c) as f64]);
 
     s.ask("Someone forgets to move the heads to the front and multiplies (4, 12, 64) by (4, 64, 12). The \
            result is (4, 12, 12). What does it compare?");
     let wrong = matmul_transposed(&reshape(q.clone(), [t, h, d]), &reshape(k.clone(), [t, h, d]));
     let is_heads = wrong.shape().dims() == [t, h, h];
-    s.answer("Heads with heads, within each token", is_heads, "The first dimension is a batch: for every token \
-             its twelve queries meet its twelve keys. No token sees another.");
+    s.answer(
+        "Heads with heads, within each token",
+        is_heads,
+        "The first dimension is a batch: for every token \
+             its twelve queries meet its twelve keys. No token sees another.",
+    );
     s.answer("Tokens with tokens, within each head", !is_heads, "That would be (12, 4, 4).");
-    s.answer("Nothing: it is an error", false, "The shapes fit, which is why this mistake is not noticed.");
-    s.wrong("4.10", "Q, K of shape n×H×D give scores n×H×n.", "heads must come first: (H, n, D) → (H, n, n).");
-    s.wrong("3.17", "many small projections need fewer parameters than one large one.", "the number is the same.");
+    s.answer(
+        "Nothing: it is an error",
+        false,
+        "The shapes fit, which is why this mistake is not noticed.",
+    );
+    s.wrong(
+        "4.10",
+        "Q, K of shape n×H×D give scores n×H×n.",
+        "heads must come first: (H, n, D) → (H, n, n).",
+    );
+    s.wrong(
+        "3.17",
+        "many small projections need fewer parameters than one large one.",
+        "the number is the same.",
+    );
     s.wrong("3.18", "the heads are averaged.", "they are put side by side and projected by W_O.");
 }

@@ -51,7 +51,12 @@ fn residuals(s: &mut Sheet) {
         }
         let error = difference(h.value().data(), &exact);
         errors.push(error);
-        rows.push([layers.to_string(), digits(numbers(&h)[0]), digits(numbers(&h)[1]), digits(error)]);
+        rows.push([
+            layers.to_string(),
+            digits(numbers(&h)[0]),
+            digits(numbers(&h)[1]),
+            digits(error),
+        ]);
     }
     s.table(&["layers", "h₁", "h₂", "distance to (cos 1, sin 1)"], rows);
     s.keep("errors", &errors);
@@ -78,7 +83,12 @@ fn residuals(s: &mut Sheet) {
     s.show("norm of the gradient at the input, 50 layers, plain", plain[49]);
     s.show("the same with residual connections", with[49]);
     let points = |y: &[f64]| y.iter().enumerate().map(|(i, y)| ((i + 1) as f64, *y)).collect();
-    let mut curve = chart("gradient that reaches the input", "layers", "norm", vec![("f(h)", points(&plain)), ("h + 0.2·f(h)", points(&with))]);
+    let mut curve = chart(
+        "gradient that reaches the input",
+        "layers",
+        "norm",
+        vec![("f(h)", points(&plain)), ("h + 0.2·f(h)", points(&with))],
+    );
     curve.logarithmic = true;
     s.chart(curve);
 
@@ -97,11 +107,23 @@ fn residuals(s: &mut Sheet) {
         }
         difference(h.value().data(), &exact)
     };
-    s.answer("each must add half as much", twice(0.5) < twice(1.0), "Twice the steps of half the length cover \
-             the same time, as with learning rates.");
-    s.answer("nothing must change", twice(1.0) < twice(0.5), "Then the time doubles: here the vector would \
-             turn by two radians.");
-    s.answer("each must add twice as much", twice(2.0) < twice(0.5), "That makes the time four times as long.");
+    s.answer(
+        "each must add half as much",
+        twice(0.5) < twice(1.0),
+        "Twice the steps of half the length cover \
+             the same time, as with learning rates.",
+    );
+    s.answer(
+        "nothing must change",
+        twice(1.0) < twice(0.5),
+        "Then the time doubles: here the vector would \
+             turn by two radians.",
+    );
+    s.answer(
+        "each must add twice as much",
+        twice(2.0) < twice(0.5),
+        "That makes the time four times as long.",
+    );
     s.wrong("3.28", "the +1 ensures that gradients cannot vanish.", "F(x) = −x gives 1 + F′ = 0.");
     s.wrong("3.25", "f(x) = x + FFN(x + Attention(x)).", "z = x + Attention(x), then z + FFN(z).");
 }
@@ -143,11 +165,30 @@ fn norms(s: &mut Sheet) {
     s.show("1/(σ + ε)", 1.0 / (1e-3 + 1e-5));
 
     s.ask("You multiply the input of a LayerNorm by 10. The output");
-    let ten = difference(layer_norm(&(&batch * 10.0), None, None, 1e-5).value().data(), layer.value().data());
-    s.answer("stays practically the same", ten < 1e-3, "Mean and deviation grow with it. Only ε notices.");
-    s.answer("is ten times as large", ten > 1.0, "It is divided by a deviation that is ten times as large.");
+    let ten = difference(
+        layer_norm(&(&batch * 10.0), None, None, 1e-5).value().data(),
+        layer.value().data(),
+    );
+    s.answer(
+        "stays practically the same",
+        ten < 1e-3,
+        "Mean and deviation grow with it. Only ε notices.",
+    );
+    s.answer(
+        "is ten times as large",
+        ten > 1.0,
+        "It is divided by a deviation that is ten times as large.",
+    );
     s.answer("depends on the batch", false, "That is BatchNorm.");
-    s.wrong("3.29", "LayerNorm divides by σ + ε.", format!("by √(σ² + ε): a factor of {} against {}.", digits(right.round()), digits((1.0f64 / (1e-3 + 1e-5)).round())));
+    s.wrong(
+        "3.29",
+        "LayerNorm divides by σ + ε.",
+        format!(
+            "by √(σ² + ε): a factor of {} against {}.",
+            digits(right.round()),
+            digits((1.0f64 / (1e-3 + 1e-5)).round())
+        ),
+    );
 }
 
 fn bend(s: &mut Sheet) {
@@ -156,16 +197,23 @@ fn bend(s: &mut Sheet) {
         let x = Var::leaf(Tensor::new([xs.len()], &xs));
         let y = activate(x.clone(), f);
         y.sum().backward();
-        let points = |t: &Tensor| xs.iter().zip(t.data()).map(|(x, y)| (f64::from(*x), f64::from(*y))).collect::<Vec<_>>();
+        let points = |t: &Tensor| {
+            xs.iter().zip(t.data()).map(|(x, y)| (f64::from(*x), f64::from(*y))).collect::<Vec<_>>()
+        };
         (points(y.value()), points(&gradient(&x)))
     };
     s.step("Two bends");
-    s.formula("ReLU(x) = max(0, x)        GELU(x) = x·Φ(x)        Φ: share of a normal distribution below x");
+    s.formula(
+        "ReLU(x) = max(0, x)        GELU(x) = x·Φ(x)\nΦ(x): share of a normal distribution below x",
+    );
     let (relu_curve, relu_slope) = curve(Activation::Relu);
     let (gelu_curve, gelu_slope) = curve(Activation::Gelu);
     s.chart(chart("the functions", "x", "f(x)", vec![("ReLU", relu_curve), ("GELU", gelu_curve)]));
     let at = |x: f32| f64::from(gelu(Var::constant(Tensor::scalar(x))).value().item());
-    s.show("GELU(−3), GELU(−1), GELU(0), GELU(1), GELU(3)", [at(-3.0), at(-1.0), at(0.0), at(1.0), at(3.0)]);
+    s.show(
+        "GELU(−3), GELU(−1), GELU(0), GELU(1), GELU(3)",
+        [at(-3.0), at(-1.0), at(0.0), at(1.0), at(3.0)],
+    );
 
     s.step("What Φ keeps");
     s.text("GELU multiplies x by the chance that a normal number is below it. Large inputs are kept, small ones \
@@ -173,10 +221,16 @@ fn bend(s: &mut Sheet) {
     s.show("Φ(−3), Φ(−1), Φ(1), Φ(3)", [at(-3.0) / -3.0, at(-1.0) / -1.0, at(1.0), at(3.0) / 3.0]);
 
     s.step("The slopes");
-    s.chart(chart("their slopes, by automatic differentiation", "x", "f′(x)", vec![("ReLU", relu_slope), ("GELU", gelu_slope.clone())]));
+    s.chart(chart(
+        "their slopes, by automatic differentiation",
+        "x",
+        "f′(x)",
+        vec![("ReLU", relu_slope), ("GELU", gelu_slope.clone())],
+    ));
     s.text("ReLU's slope jumps from 0 to 1; a unit that is below 0 for every input never learns again. GELU's \
             slope is continuous, even a little above 1 for x near 1.4 and below 0 for x < −0.75.");
-    let steepest = gelu_slope.iter().copied().fold((0.0, 0.0), |best, p| if p.1 > best.1 { p } else { best });
+    let steepest =
+        gelu_slope.iter().copied().fold((0.0, 0.0), |best, p| if p.1 > best.1 { p } else { best });
     s.show("steepest point of GELU and its slope", [steepest.0, steepest.1]);
 
     s.step("The approximation of GPT-2");
@@ -186,13 +240,27 @@ fn bend(s: &mut Sheet) {
     s.show("difference", difference(tanh_form.value().data(), exact.value().data()));
 
     s.ask("Is there an x with GELU(x) < ReLU(x)?");
-    let below = xs.iter().any(|x| at(*x) < f64::from(relu(Var::constant(Tensor::scalar(*x))).value().item()) - 1e-6);
+    let below = xs
+        .iter()
+        .any(|x| at(*x) < f64::from(relu(Var::constant(Tensor::scalar(*x))).value().item()) - 1e-6);
     let above = xs.iter().any(|x| at(*x) > f64::from(x.max(0.0)) + 1e-6);
-    s.answer("Yes: everywhere but at 0", below && !above, "For x > 0 it is x·Φ(x) < x; for x < 0 it is negative, \
-             and ReLU is 0.");
-    s.answer("No: GELU is a smooth ReLU from above", above, "It lies below; softplus is the smooth one from above.");
+    s.answer(
+        "Yes: everywhere but at 0",
+        below && !above,
+        "For x > 0 it is x·Φ(x) < x; for x < 0 it is negative, \
+             and ReLU is 0.",
+    );
+    s.answer(
+        "No: GELU is a smooth ReLU from above",
+        above,
+        "It lies below; softplus is the smooth one from above.",
+    );
     s.answer("Only for x < 0", !below, "For x > 0 also: Φ(1) = 0.84, so GELU(1) = 0.84 < 1.");
-    s.wrong("2.17", "inputs near the mean of the normal survive most likely.", "large inputs do: with probability Φ(x).");
+    s.wrong(
+        "2.17",
+        "inputs near the mean of the normal survive most likely.",
+        "large inputs do: with probability Φ(x).",
+    );
 }
 
 fn one_by_one(s: &mut Sheet) {
@@ -203,48 +271,95 @@ fn one_by_one(s: &mut Sheet) {
     let mut rng = Rng::new(6);
     let (n, c, f) = (5, 8, 32);
     let x = Var::constant(rng.normal([n, c], 1.0));
-    let (up, down) = (Var::constant(rng.normal([f, c], 0.3)), Var::constant(rng.normal([c, f], 0.3)));
+    let (up, down) =
+        (Var::constant(rng.normal([f, c], 0.3)), Var::constant(rng.normal([c, f], 0.3)));
     let out = feed_forward(&x, &up, Activation::Relu, &down, None);
     // Channels first, as convolutions have it: (C, n).
     let channels = transpose(&x, 0, 1);
     let hidden = relu(matmul(&up, &channels)); // (F, n): y[k, i] = Σ_c W[k, c]·x[c, i]
     let conv = transpose(&matmul(&down, &hidden), 0, 1);
-    s.show("FFN − two 1×1 convolutions, largest difference", difference(out.value().data(), conv.value().data()));
+    s.show(
+        "FFN − two 1×1 convolutions, largest difference",
+        difference(out.value().data(), conv.value().data()),
+    );
 
     s.step("Nothing is mixed, and a shift stays a shift");
     let mut changed = x.value().clone();
     changed.data_mut()[..c].fill(9.0);
     let after = feed_forward(&Var::constant(changed), &up, Activation::Relu, &down, None);
     s.text("Change the first token: the other four outputs do not move.");
-    s.show("change of the other outputs", difference(&after.value().data()[c..], &out.value().data()[c..]));
-    let rolled: Vec<f32> = [&x.value().data()[(n - 1) * c..], &x.value().data()[..(n - 1) * c]].concat();
-    let rolled = feed_forward(&Var::constant(Tensor::new([n, c], &rolled)), &up, Activation::Relu, &down, None);
+    s.show(
+        "change of the other outputs",
+        difference(&after.value().data()[c..], &out.value().data()[c..]),
+    );
+    let rolled: Vec<f32> =
+        [&x.value().data()[(n - 1) * c..], &x.value().data()[..(n - 1) * c]].concat();
+    let rolled = feed_forward(
+        &Var::constant(Tensor::new([n, c], &rolled)),
+        &up,
+        Activation::Relu,
+        &down,
+        None,
+    );
     s.text("Move all tokens one place on, and the outputs move one place on:");
-    s.show("difference", difference(&rolled.value().data()[c..], &out.value().data()[..(n - 1) * c]));
+    s.show(
+        "difference",
+        difference(&rolled.value().data()[c..], &out.value().data()[..(n - 1) * c]),
+    );
 
     s.step("What it costs");
     let count = |c: usize, f: usize| (2 * c * f, 2 * c * f + c + f);
     let (plain, with) = count(512, 2048);
     let (gpt, gpt_with) = count(768, 3072);
-    s.table(&["widths", "without biases", "with biases"], [
-        ["512 → 2,048 → 512".to_owned(), digits(plain as f64), digits(with as f64)],
-        ["768 → 3,072 → 768, GPT-2".to_owned(), digits(gpt as f64), digits(gpt_with as f64)],
-    ]);
-    let config = presets::model_of(presets::find("gpt2-small").expect("a preset"), "gpt2-small").expect("a valid preset");
+    s.table(
+        &["widths", "without biases", "with biases"],
+        [
+            ["512 → 2,048 → 512".to_owned(), digits(plain as f64), digits(with as f64)],
+            ["768 → 3,072 → 768, GPT-2".to_owned(), digits(gpt as f64), digits(gpt_with as f64)],
+        ],
+    );
+    let config = presets::model_of(presets::find("gpt2-small").expect("a preset"), "gpt2-small")
+        .expect("a valid preset");
     let plan = Plan::new(&config);
-    let part = plan.parts.iter().find(|part| part.name == "feed-forward").map_or(0, |part| part.parameters);
+    let part = plan
+        .parts
+        .iter()
+        .find(|part| part.name == "feed-forward")
+        .map_or(0, |part| part.parameters);
     s.show("feed-forward layers of GPT-2, counted by the planner, per layer", part / 12);
     s.show("their share of all parameters", part as f64 / plan.parameters() as f64);
     s.keep("GPT-2's layer without biases", gpt);
-    s.text("Two thirds of a block's matrices, but 46 % of the whole model: the embedding counts, too.");
+    s.text(
+        "Two thirds of a block's matrices, but 46 % of the whole model: the embedding counts, too.",
+    );
 
     s.ask("A sequence becomes twice as long. The parameters of the feed-forward layer");
     let same = part / 12 == gpt_with as u64;
-    s.answer("stay the same", same, "There is one pair of matrices for all positions. The arithmetic doubles.");
+    s.answer(
+        "stay the same",
+        same,
+        "There is one pair of matrices for all positions. The arithmetic doubles.",
+    );
     s.answer("double", !same, "Then a model could only read texts of the length it was built for.");
-    s.answer("grow fourfold", !same, "Quadratic growth is that of attention's scores, and those are not parameters.");
-    s.wrong("3.21", "its parameters are 2·d_model·d_ff.", format!("with the biases of the formula {}, not {}.", digits(with as f64), digits(plain as f64)));
-    s.wrong("4.15", "it holds two thirds of the model's parameters.", "two thirds of a block's; 46 % of the GPT-2 described.");
+    s.answer(
+        "grow fourfold",
+        !same,
+        "Quadratic growth is that of attention's scores, and those are not parameters.",
+    );
+    s.wrong(
+        "3.21",
+        "its parameters are 2·d_model·d_ff.",
+        format!(
+            "with the biases of the formula {}, not {}.",
+            digits(with as f64),
+            digits(plain as f64)
+        ),
+    );
+    s.wrong(
+        "4.15",
+        "it holds two thirds of the model's parameters.",
+        "two thirds of a block's; 46 % of the GPT-2 described.",
+    );
     s.wrong("3.20", "y(i, j) = Σ W(c, k)·x(i, j, c).", "the left side needs the channel k.");
 }
 
@@ -270,7 +385,8 @@ fn tying(s: &mut Sheet) {
     loss(&input, &output).backward();
     s.matrix("part from looking up: only rows of tokens that occur", &gradient(&input));
     s.matrix("part from the head: every row", &gradient(&output));
-    let sum: Vec<f32> = gradient(&input).data().iter().zip(gradient(&output).data()).map(|(a, b)| a + b).collect();
+    let sum: Vec<f32> =
+        gradient(&input).data().iter().zip(gradient(&output).data()).map(|(a, b)| a + b).collect();
     s.show("tied − (both parts added), largest", difference(gradient(&e).data(), &sum));
 
     s.step("Why it matters");
@@ -282,8 +398,24 @@ fn tying(s: &mut Sheet) {
     s.ask("Token 1 never occurs in the input. Its row of the tied ∂L/∂E is");
     let row_in = gradient(&input).data()[2..4].iter().all(|x| *x == 0.0);
     let row_all = gradient(&e).data()[2..4].iter().all(|x| *x == 0.0);
-    s.answer("zero", row_in && row_all, "The looked-up part is zero, but the head compares with all rows.");
-    s.answer("what the head gives it", row_in && !row_all, "Only that part is left, and it is not zero.");
-    s.answer("undefined", false, "A row that is not used has a gradient of zero, in each part by itself.");
-    s.wrong("4.25", "memory of O(N·d²) for parameters.", "and V·d for the embedding: 38.6 of GPT-2's 124.4 million.");
+    s.answer(
+        "zero",
+        row_in && row_all,
+        "The looked-up part is zero, but the head compares with all rows.",
+    );
+    s.answer(
+        "what the head gives it",
+        row_in && !row_all,
+        "Only that part is left, and it is not zero.",
+    );
+    s.answer(
+        "undefined",
+        false,
+        "A row that is not used has a gradient of zero, in each part by itself.",
+    );
+    s.wrong(
+        "4.25",
+        "memory of O(N·d²) for parameters.",
+        "and V·d for the embedding: 38.6 of GPT-2's 124.4 million.",
+    );
 }

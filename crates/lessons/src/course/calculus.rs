@@ -45,9 +45,11 @@ fn walk(start: f32, lr: f64, steps: usize, f: impl Fn(&Var) -> Var) -> Vec<f64> 
 
 fn descent(s: &mut Sheet) {
     s.step("What a slope says");
-    s.text("The slope of a function tells how much it rises when you take a small step to the right. \
+    s.text(
+        "The slope of a function tells how much it rises when you take a small step to the right. \
             To go down, step against it. The size of the step is the slope times a number that you \
-            choose, the learning rate α.");
+            choose, the learning rate α.",
+    );
     s.formula("f(x) = x²        f′(x) = 2x        x ← x − α·f′(x)");
     let x = scalar(3.0);
     (&x * &x).backward();
@@ -73,26 +75,38 @@ fn descent(s: &mut Sheet) {
     let walks: Vec<Vec<f64>> = rates.iter().map(|lr| walk(3.0, *lr, 10, |x| x * x)).collect();
     s.table(
         &["α", "factor 1 − 2α", "x after 10 steps"],
-        rates.iter().zip(&walks).map(|(lr, w)| [lr.to_string(), digits(1.0 - 2.0 * lr), digits(w[10])]),
+        rates
+            .iter()
+            .zip(&walks)
+            .map(|(lr, w)| [lr.to_string(), digits(1.0 - 2.0 * lr), digits(w[10])]),
     );
     s.keep("x₁₀ by α", walks.iter().map(|w| w[10]).collect::<Vec<_>>());
     let names = ["α = 0.01", "α = 0.1", "α = 0.5", "α = 1.0", "α = 1.1"];
-    let curves = names.iter().zip(&walks).map(|(name, w)| {
-        (*name, w.iter().enumerate().map(|(i, x)| (i as f64, *x)).collect())
-    });
+    let curves = names
+        .iter()
+        .zip(&walks)
+        .map(|(name, w)| (*name, w.iter().enumerate().map(|(i, x)| (i as f64, *x)).collect()));
     s.chart(chart("x, step by step", "step", "x", curves.collect()));
 
-    s.ask("With α = 0.5 the walk is at the bottom after one step. Which α does that for f(x) = 5x²?");
+    s.ask(
+        "With α = 0.5 the walk is at the bottom after one step. Which α does that for f(x) = 5x²?",
+    );
     let one_step = |lr: f64| walk(3.0, lr, 1, |x| (x * x) * 5.0)[1];
     for (lr, because) in [
         (0.5, "The slope is now 10x, so α = 0.5 multiplies x by 1 − 5 = −4: it runs away."),
         (0.1, "The slope is 10x, and 1 − 0.1·10 = 0. Steeper functions need smaller steps."),
-        (2.5, "That goes the wrong way: five times the slope needs a fifth of the step, not five times."),
+        (
+            2.5,
+            "That goes the wrong way: five times the slope needs a fifth of the step, not five times.",
+        ),
     ] {
         s.answer(format!("α = {lr}"), one_step(lr).abs() < 1e-6, because);
     }
-    s.wrong("2.1", "after ten steps x ≈ 0.27 and f ≈ 0.07.",
-        format!("x₁₀ = {} and f = {}.", digits(places[10]), digits(places[10] * places[10])));
+    s.wrong(
+        "2.1",
+        "after ten steps x ≈ 0.27 and f ≈ 0.07.",
+        format!("x₁₀ = {} and f = {}.", digits(places[10]), digits(places[10] * places[10])),
+    );
 }
 
 fn flow(s: &mut Sheet) {
@@ -125,21 +139,31 @@ fn flow(s: &mut Sheet) {
         places.iter().enumerate().map(|(i, x)| (i as f64 * lr, *x)).collect()
     };
     let curve = crate::maths::span(0.0, 1.5, 61).map(|t| (t, 3.0 * (-2.0 * t).exp())).collect();
-    s.chart(chart("x(t): the flow and two walks", "time t", "x",
-        vec![("exact", curve), ("α = 0.1", euler(0.1)), ("α = 0.75", euler(0.75))]));
+    s.chart(chart(
+        "x(t): the flow and two walks",
+        "time t",
+        "x",
+        vec![("exact", curve), ("α = 0.1", euler(0.1)), ("α = 0.75", euler(0.75))],
+    ));
     s.text("The flow can never pass the bottom. A walk with α > 0.5 does: at 0.75 it lands on the other \
             side. Whatever is proved for the flow holds for the walk only while α is small against the \
             curvature, here α < 1.");
     s.keep("walk with 0.75", euler(0.75).iter().map(|p| p.1).collect::<Vec<_>>());
 
-    s.ask("You halve the learning rate and want to come equally far down the flow. How many steps?");
+    s.ask(
+        "You halve the learning rate and want to come equally far down the flow. How many steps?",
+    );
     let reached = |steps: usize, lr: f64| walk(3.0, lr, steps, |x| x * x)[steps];
     let goal = reached(10, 0.05);
     for (text, steps, because) in [
         ("As many as before", 10, "Ten steps of half the length cover half the time."),
         ("Twice as many", 20, "Time is steps times α: half the length, twice the steps."),
-        ("Four times as many", 40, "That covers twice the time: the error falls with α, the time does not \
-          grow with its square."),
+        (
+            "Four times as many",
+            40,
+            "That covers twice the time: the error falls with α, the time does not \
+          grow with its square.",
+        ),
     ] {
         let close = (reached(steps, 0.025) - goal).abs() < 0.06;
         s.answer(text, close, because);
@@ -175,34 +199,60 @@ fn two_variables(s: &mut Sheet) {
         }
         places
     };
-    let cases = [("bowl, α = 0.09", 1.0, 0.09), ("valley, α = 0.09", 10.0, 0.09), ("valley, α = 0.11", 10.0, 0.11)];
+    let cases = [
+        ("bowl, α = 0.09", 1.0, 0.09),
+        ("valley, α = 0.09", 10.0, 0.09),
+        ("valley, α = 0.11", 10.0, 0.11),
+    ];
     let mut rows = Vec::new();
     let mut curves = Vec::new();
     for (name, steep, lr) in cases {
         let places = walk(steep, lr);
         let [x, y] = places[20];
         s.keep(name, [x, y]);
-        rows.push([name.to_owned(), digits(1.0 - 2.0 * lr), digits(1.0 - 2.0 * lr * f64::from(steep)), digits(x), digits(y)]);
+        rows.push([
+            name.to_owned(),
+            digits(1.0 - 2.0 * lr),
+            digits(1.0 - 2.0 * lr * f64::from(steep)),
+            digits(x),
+            digits(y),
+        ]);
         let distance = |[x, y]: &[f64; 2]| (x * x + y * y).sqrt();
-        curves.push((name, places.iter().enumerate().map(|(i, p)| (i as f64, distance(p))).collect()));
+        curves.push((
+            name,
+            places.iter().enumerate().map(|(i, p)| (i as f64, distance(p))).collect(),
+        ));
     }
     s.table(&["walk", "factor of x", "factor of y", "x after 20", "y after 20"], rows);
     s.chart(chart("distance to the bottom", "step", "√(x² + y²)", curves));
-    s.text("The ratio of the two curvatures, here 10, is the condition number. Momentum, Adam and \
-            normalisation are all answers to it.");
+    s.text(
+        "The ratio of the two curvatures, here 10, is the condition number. Momentum, Adam and \
+            normalisation are all answers to it.",
+    );
 
     s.ask("What is the largest α with which the valley x² + 10y² does not run away?");
     let ends = |lr: f64| walk(10.0, lr)[20][1].abs();
     for (lr, text, because) in [
-        (0.05, "0.05", "It is safe, but it is not the limit: 1 − 20·0.05 = 0, the best for y alone."),
+        (
+            0.05,
+            "0.05",
+            "It is safe, but it is not the limit: 1 − 20·0.05 = 0, the best for y alone.",
+        ),
         (0.1, "0.1", "1 − 2·10·α reaches −1 there. The steepest direction sets the limit."),
-        (1.0, "1.0", "That is the limit of the flat direction; y is multiplied by −19 at every step."),
+        (
+            1.0,
+            "1.0",
+            "That is the limit of the flat direction; y is multiplied by −19 at every step.",
+        ),
     ] {
         let right = ends(lr) <= 1.0 + 1e-3 && ends(lr * 1.05) > 1.5;
         s.answer(text, right, because);
     }
-    s.wrong("2.23", "the gradient is [2x, 2y], without naming the function.",
-        "It belongs to f(x, y) = x² + y².");
+    s.wrong(
+        "2.23",
+        "the gradient is [2x, 2y], without naming the function.",
+        "It belongs to f(x, y) = x² + y².",
+    );
 }
 
 fn matrix_form(s: &mut Sheet) {
@@ -256,9 +306,17 @@ fn matrix_form(s: &mut Sheet) {
     mse(&matmul(&Var::constant(many), &big), &Var::constant(targets)).backward();
     let ratio = f64::from(gradient(&big).data()[0] / dw.data()[0]);
     for (text, factor, because) in [
-        ("It stays as it is", 1.0, "L is a mean: ten times the terms, divided by ten times as many."),
-        ("It becomes ten times as large", 10.0, "That would be the gradient of a sum. Here 1/N takes it back, \
-          which is why the learning rate need not follow the batch."),
+        (
+            "It stays as it is",
+            1.0,
+            "L is a mean: ten times the terms, divided by ten times as many.",
+        ),
+        (
+            "It becomes ten times as large",
+            10.0,
+            "That would be the gradient of a sum. Here 1/N takes it back, \
+          which is why the learning rate need not follow the batch.",
+        ),
         ("It becomes a tenth", 0.1, "The 1/N is already in the formula for both batches."),
     ] {
         s.answer(text, (ratio - factor).abs() < 1e-3, because);
@@ -324,16 +382,39 @@ fn perceptron(s: &mut Sheet) {
     let theirs = matmul(&transpose(&(predicted.clone() - &y), 0, 1), &a1) * (1.0 / n);
     let ratio = numbers(&theirs)[0] / f64::from(gradient(&w2).data()[0]);
     for (text, factor, because) in [
-        ("Half of it, everywhere", 0.5, "Training still works, with a learning rate that is really half as \
-          large; but a check against finite differences fails."),
-        ("The same", 1.0, "The derivative of a square is twice the number. The 2 can be hidden in the \
-          definition of the loss, but then the loss must have a ½."),
-        ("Half of it in the second layer, a quarter in the first", 0.25, "The factor enters once, at the \
-          start, and everything behind it is linear in δ₂: it is a half everywhere."),
+        (
+            "Half of it, everywhere",
+            0.5,
+            "Training still works, with a learning rate that is really half as \
+          large; but a check against finite differences fails.",
+        ),
+        (
+            "The same",
+            1.0,
+            "The derivative of a square is twice the number. The 2 can be hidden in the \
+          definition of the loss, but then the loss must have a ½.",
+        ),
+        (
+            "Half of it in the second layer, a quarter in the first",
+            0.25,
+            "The factor enters once, at the \
+          start, and everything behind it is linear in δ₂: it is a half everywhere.",
+        ),
     ] {
         s.answer(text, (ratio - factor).abs() < 1e-3, because);
     }
-    s.wrong("2.2", "δ₂ = Ŷ − Y for the mean of squares.", format!("the factor 2 is missing; here its gradient of W₂ is {} instead of {}.",
-        list(&numbers(&theirs)), list(&gradient(&w2).data().iter().map(|x| f64::from(*x)).collect::<Vec<_>>())));
-    s.wrong("2.3", "the drawing has δ₂ ← δ₁ ← ∇W₁.", "δ₁ is made from δ₂: the arrows point the other way.");
+    s.wrong(
+        "2.2",
+        "δ₂ = Ŷ − Y for the mean of squares.",
+        format!(
+            "the factor 2 is missing; here its gradient of W₂ is {} instead of {}.",
+            list(&numbers(&theirs)),
+            list(&gradient(&w2).data().iter().map(|x| f64::from(*x)).collect::<Vec<_>>())
+        ),
+    );
+    s.wrong(
+        "2.3",
+        "the drawing has δ₂ ← δ₁ ← ∇W₁.",
+        "δ₁ is made from δ₂: the arrows point the other way.",
+    );
 }

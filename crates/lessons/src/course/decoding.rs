@@ -32,8 +32,14 @@ fn sampling(s: &mut Sheet) {
     s.step("Temperature");
     s.formula("p = softmax(logits/τ)");
     let temperatures = [0.5f32, 1.0, 2.0];
-    let columns: Vec<Vec<f64>> = temperatures.iter().map(|t| probabilities(Sampling { temperature: *t, ..base })).collect();
-    s.table(&["word", "τ = 0.5", "τ = 1", "τ = 2"], words.iter().enumerate().map(|(i, w)| [vec![(*w).to_owned()], columns.iter().map(|c| digits(c[i])).collect()].concat()));
+    let columns: Vec<Vec<f64>> =
+        temperatures.iter().map(|t| probabilities(Sampling { temperature: *t, ..base })).collect();
+    s.table(
+        &["word", "τ = 0.5", "τ = 1", "τ = 2"],
+        words.iter().enumerate().map(|(i, w)| {
+            [vec![(*w).to_owned()], columns.iter().map(|c| digits(c[i])).collect()].concat()
+        }),
+    );
     s.text("Below 1 the likely become likelier, above 1 all become more equal; at 0 the best is taken.");
     s.keep("best at τ = 0.5, 1, 2", columns.iter().map(|c| c[0]).collect::<Vec<_>>());
 
@@ -46,10 +52,13 @@ fn sampling(s: &mut Sheet) {
     s.step("Top-p");
     s.formula("the smallest set of most likely words whose probabilities sum to at least p");
     let mut sum = 0.0;
-    s.table(&["word", "probability", "sum so far"], words.iter().zip(&p).map(|(w, p)| {
-        sum += p;
-        [(*w).to_owned(), digits(*p), digits(sum)]
-    }));
+    s.table(
+        &["word", "probability", "sum so far"],
+        words.iter().zip(&p).map(|(w, p)| {
+            sum += p;
+            [(*w).to_owned(), digits(*p), digits(sum)]
+        }),
+    );
     let p9 = probabilities(Sampling { top_p: Some(0.9), ..base });
     s.show("top-p, p = 0.9", &p9);
     s.show("words kept", p9.iter().filter(|p| **p > 0.0).count());
@@ -64,7 +73,12 @@ fn sampling(s: &mut Sheet) {
     }
     let shares: Vec<f64> = counts.iter().map(|n| *n as f64 / 1000.0).collect();
     let curve = |y: &[f64]| y.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect();
-    s.chart(chart("drawn and expected, top-p 0.9", "word, the likeliest first", "share", vec![("expected", curve(&p9)), ("drawn", curve(&shares))]));
+    s.chart(chart(
+        "drawn and expected, top-p 0.9",
+        "word, the likeliest first",
+        "share",
+        vec![("expected", curve(&p9)), ("drawn", curve(&shares))],
+    ));
     s.keep("drawn", &shares);
     s.text("The same seed gives the same text, on any machine and any number of threads.");
 
@@ -72,11 +86,19 @@ fn sampling(s: &mut Sheet) {
     let sure = Sampling { top_p: Some(0.9), ..base }.candidates(&[2.944_44, 0.0], &[]);
     for (text, count, because) in [
         ("That word alone", 1, "It reaches 0.9 by itself."),
-        ("Nothing: 0.95 is more than 0.9", 0, "That would be the set whose sum is at most p, which a document \
-          writes. The set must reach p."),
+        (
+            "Nothing: 0.95 is more than 0.9",
+            0,
+            "That would be the set whose sum is at most p, which a document \
+          writes. The set must reach p.",
+        ),
         ("Both words, shares 0.95 and 0.05", 2, "The second is not needed to reach 0.9."),
     ] {
         s.answer(text, sure.len() == count, because);
     }
-    s.wrong("4.20", "top-p keeps the set whose sum is at most p.", "the smallest set whose sum is at least p; with [0.95, 0.05] the other would be empty.");
+    s.wrong(
+        "4.20",
+        "top-p keeps the set whose sum is at most p.",
+        "the smallest set whose sum is at least p; with [0.95, 0.05] the other would be empty.",
+    );
 }

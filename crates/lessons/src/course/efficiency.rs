@@ -46,7 +46,14 @@ fn online_softmax(s: &mut Sheet) {
         l = l * repair + z.iter().map(|z| (f64::from(*z) - top).exp()).sum::<f64>();
         o = o * repair + z.iter().zip(v).map(|(z, v)| (f64::from(*z) - top).exp() * v).sum::<f64>();
         m = top;
-        rows.push([(tile + 1).to_string(), digits(m), digits(repair), digits(l), digits(o), digits(o / l)]);
+        rows.push([
+            (tile + 1).to_string(),
+            digits(m),
+            digits(repair),
+            digits(l),
+            digits(o),
+            digits(o / l),
+        ]);
     }
     s.table(&["tile", "m", "repair e^(m − m′)", "l", "o", "o/l so far"], rows);
     s.show("result", o / l);
@@ -64,18 +71,37 @@ fn online_softmax(s: &mut Sheet) {
     let tiled = attention(&one(&q), &one(&k), &one(&v), &[], &Attend::new(1));
     let [q, k, v] = [q, k, v].map(Var::constant);
     let plain = matmul(&hearken_tensor::ops::softmax::softmax(matmul_transposed(&q, &k), 0.25), &v);
-    s.show("largest difference to the plain way", difference(tiled.value().data(), plain.value().data()));
+    s.show(
+        "largest difference to the plain way",
+        difference(tiled.value().data(), plain.value().data()),
+    );
     s.show("numbers in the matrix that it never holds", t * t);
     s.text("The forward pass computes nothing twice. Only the backward pass, which would need the weights \
             again, computes them anew from the scores and one saved number per row, m + ln l.");
 
     s.ask("The largest score comes in the very last tile. What happens to the work before it?");
     let late: f64 = softmax(&[0.0, 0.0, 9.0], 1.0)[2];
-    s.answer("It is thrown away and done again", false, "Nothing is done again: a factor repairs l and o.");
-    s.answer("It is multiplied by e^(m − m′)", late > 0.99, "One factor for all that was summed so far. If the new \
-             score is much larger, the factor is nearly 0, as it should be.");
-    s.answer("It stays, and the result is slightly wrong", false, "The result is exact up to rounding.");
-    s.wrong("0.12", "FlashAttention recomputes instead of storing.", "only its backward pass does; the forward computes each score once.");
+    s.answer(
+        "It is thrown away and done again",
+        false,
+        "Nothing is done again: a factor repairs l and o.",
+    );
+    s.answer(
+        "It is multiplied by e^(m − m′)",
+        late > 0.99,
+        "One factor for all that was summed so far. If the new \
+             score is much larger, the factor is nearly 0, as it should be.",
+    );
+    s.answer(
+        "It stays, and the result is slightly wrong",
+        false,
+        "The result is exact up to rounding.",
+    );
+    s.wrong(
+        "0.12",
+        "FlashAttention recomputes instead of storing.",
+        "only its backward pass does; the forward computes each score once.",
+    );
 }
 
 /// elu(x) + 1, which is positive.
@@ -97,14 +123,18 @@ fn linear_attention(s: &mut Sheet) {
     let left = matmul(&matmul_transposed(&q, &k), &v);
     let right = matmul(&q, &matmul(&transpose(&k, 0, 1), &v));
     let size = left.value().data().iter().fold(0.0f32, |m, x| m.max(x.abs()));
-    s.show("largest difference of the two ways, relative", difference(left.value().data(), right.value().data()) / f64::from(size));
+    s.show(
+        "largest difference of the two ways, relative",
+        difference(left.value().data(), right.value().data()) / f64::from(size),
+    );
 
     s.step("It must be divided");
     let ones = Var::constant(Tensor::full([n, 1], 1.0));
     let sums = numbers(&matmul(&q, &matmul(&transpose(&k, 0, 1), &ones)));
     s.text("Without the division the weights of a row sum to anything:");
     s.show("sums of the first four rows", &sums[..4]);
-    let normalised: f64 = numbers(&matmul_transposed(&q, &k))[..n].iter().map(|w| w / sums[0]).sum();
+    let normalised: f64 =
+        numbers(&matmul_transposed(&q, &k))[..n].iter().map(|w| w / sums[0]).sum();
     s.show("sum of the first row after dividing", normalised);
 
     s.step("From which length on?");
@@ -112,9 +142,19 @@ fn linear_attention(s: &mut Sheet) {
     let d = 64.0f64;
     let (quadratic, linear) = (|n: f64| 2.0 * n * n * d, |n: f64| 2.0 * n * d * d);
     let lengths = [16.0, 64.0, 256.0, 1024.0, 4096.0];
-    s.table(&["n", "softmax", "linear", "ratio"], lengths.map(|n| [digits(n), digits(quadratic(n)), digits(linear(n)), digits(quadratic(n) / linear(n))]));
+    s.table(
+        &["n", "softmax", "linear", "ratio"],
+        lengths.map(|n| {
+            [digits(n), digits(quadratic(n)), digits(linear(n)), digits(quadratic(n) / linear(n))]
+        }),
+    );
     let points = |f: &dyn Fn(f64) -> f64| lengths.iter().map(|n| (*n, f(*n))).collect();
-    let mut curve = chart("multiplications for a head of width 64", "length n", "multiplications", vec![("softmax", points(&quadratic)), ("linear", points(&linear))]);
+    let mut curve = chart(
+        "multiplications for a head of width 64",
+        "length n",
+        "multiplications",
+        vec![("softmax", points(&quadratic)), ("linear", points(&linear))],
+    );
     (curve.logarithmic, curve.doublings) = (true, true);
     s.chart(curve);
     s.show("ratio at n = 64", quadratic(64.0) / linear(64.0));
@@ -139,9 +179,21 @@ fn linear_attention(s: &mut Sheet) {
     ] {
         s.answer(digits(n), breaks(n), because);
     }
-    s.wrong("0.14", "it reduces the cost when d < n, d the model's width.", "the break-even is n = D, the width of a head.");
-    s.wrong("0.6", "φ(q)·φ(k) approximates softmax(q·k).", "it approximates e^(q·k); the division makes the softmax.");
-    s.wrong("3.35", "φ(Q)(φ(K)ᵀV), without dividing.", format!("the rows of weights then sum to {}.", list(&sums[..2])));
+    s.wrong(
+        "0.14",
+        "it reduces the cost when d < n, d the model's width.",
+        "the break-even is n = D, the width of a head.",
+    );
+    s.wrong(
+        "0.6",
+        "φ(q)·φ(k) approximates softmax(q·k).",
+        "it approximates e^(q·k); the division makes the softmax.",
+    );
+    s.wrong(
+        "3.35",
+        "φ(Q)(φ(K)ᵀV), without dividing.",
+        format!("the rows of weights then sum to {}.", list(&sums[..2])),
+    );
 }
 
 /// What a GPT of so many layers, this width and so many heads costs.
@@ -153,12 +205,23 @@ fn gpt([layers, width, heads]: [usize; 3], context: usize, kv_heads: Option<usiz
 }
 
 fn counting(s: &mut Sheet) {
-    let config = presets::model_of(presets::find("gpt2-small").expect("a preset"), "gpt2-small").expect("a valid preset");
+    let config = presets::model_of(presets::find("gpt2-small").expect("a preset"), "gpt2-small")
+        .expect("a valid preset");
     let plan = Plan::new(&config);
     s.step("Parameters of GPT-2");
-    s.formula("a block: 4C² of attention, 8C² of feed-forward; beside them V·C and T·C of the tables");
-    s.table(&["part", "parameters", "share"], plan.parts.iter().map(|part| [part.name.to_owned(), digits(part.parameters as f64),
-        number::percent(part.parameters as f64 / plan.parameters() as f64, 1)]));
+    s.formula(
+        "a block: 4C² of attention, 8C² of feed-forward\nbeside them: V·C and T·C of the tables",
+    );
+    s.table(
+        &["part", "parameters", "share"],
+        plan.parts.iter().map(|part| {
+            [
+                part.name.to_owned(),
+                digits(part.parameters as f64),
+                number::percent(part.parameters as f64 / plan.parameters() as f64, 1),
+            ]
+        }),
+    );
     s.show("all", plan.parameters());
 
     s.step("GPT-3's table");
@@ -172,7 +235,16 @@ fn counting(s: &mut Sheet) {
 
     s.step("Operations per token");
     let per_token = |n: usize| plan.forward_flops_per_token(n);
-    s.table(&["length", "forward per token", "training per token"], [128usize, 1024, 8192].map(|n| [digits(n as f64), number::operations(per_token(n)), number::operations(plan.training_flops_per_token(n))]));
+    s.table(
+        &["length", "forward per token", "training per token"],
+        [128usize, 1024, 8192].map(|n| {
+            [
+                digits(n as f64),
+                number::operations(per_token(n)),
+                number::operations(plan.training_flops_per_token(n)),
+            ]
+        }),
+    );
     s.text("Training is three forward passes: each product has two gradients. What grows with the length are \
             the scores.");
     s.keep("training / forward", plan.training_flops_per_token(1024) / per_token(1024));
@@ -190,12 +262,19 @@ fn counting(s: &mut Sheet) {
         let plan = gpt([12, 768, 12], 1024, Some(kv));
         let cache = |kind| plan.cache_bytes(1024, kind);
         s.keep(format!("cache of {name}"), cache(CacheKind::F32));
-        rows.push([name.to_owned(), digits(cache(CacheKind::F32) as f64), digits(cache(CacheKind::F16) as f64), digits(cache(CacheKind::Int8) as f64), digits(plan.parameters() as f64)]);
+        rows.push([
+            name.to_owned(),
+            digits(cache(CacheKind::F32) as f64),
+            digits(cache(CacheKind::F16) as f64),
+            digits(cache(CacheKind::Int8) as f64),
+            digits(plan.parameters() as f64),
+        ]);
     }
     s.table(&["GPT-2, 1,024 tokens", "f32 bytes", "f16", "int8", "parameters"], rows);
 
     s.ask("GQA with 4 of 12 key/value heads makes the cache how many times smaller?");
-    let cache = |kv_heads| gpt([12, 768, 12], 1024, kv_heads).cache_bytes(1024, CacheKind::F32) as f64;
+    let cache =
+        |kv_heads| gpt([12, 768, 12], 1024, kv_heads).cache_bytes(1024, CacheKind::F32) as f64;
     let ratio = cache(None) / cache(Some(4));
     for (claim, because) in [
         (3.0, "It holds keys and values of 4 heads instead of 12."),
@@ -204,8 +283,16 @@ fn counting(s: &mut Sheet) {
     ] {
         s.answer(digits(claim), (ratio - claim).abs() < 1e-9, because);
     }
-    s.wrong("3.36", "a GPT-3 forward pass over 2,048 tokens is about 700 GFLOP.", format!("{}, a thousand times more.", number::operations(forward)));
+    s.wrong(
+        "3.36",
+        "a GPT-3 forward pass over 2,048 tokens is about 700 GFLOP.",
+        format!("{}, a thousand times more.", number::operations(forward)),
+    );
     s.wrong("3.37", "110M parameters and 10B tokens need 1e20 FLOP.", "6·N·D = 6.6e18.");
     s.wrong("4.24", "backward costs about as much as forward.", "twice as much.");
-    s.wrong("0.5", "the cache holds so many parameters.", "they are stored activations, one set per layer.");
+    s.wrong(
+        "0.5",
+        "the cache holds so many parameters.",
+        "they are stored activations, one set per layer.",
+    );
 }

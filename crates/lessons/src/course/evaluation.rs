@@ -5,7 +5,9 @@ use crate::maths::{bars, chart, difference, digits, row};
 use crate::{Lesson, Sheet};
 use hearken_data::stories;
 use hearken_data::tokenizer::{Kind, Training};
-use hearken_infer::calibration::{Binning, Prediction, bins, expected_error, fit_temperature, judge};
+use hearken_infer::calibration::{
+    Binning, Prediction, bins, expected_error, fit_temperature, judge,
+};
 use hearken_kernels::attention::scores::{Adjacency, UNRELATED};
 use hearken_tensor::ops::attention::{Attend, attention};
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
@@ -48,7 +50,8 @@ fn bpe(s: &mut Sheet) {
         let shown = if c == ' ' { "␣".to_owned() } else { c.to_string() };
         words.last_mut().expect("one was pushed").push(shown);
     }
-    let written = |words: &[Vec<String>]| words.iter().flatten().cloned().collect::<Vec<_>>().join(" ");
+    let written =
+        |words: &[Vec<String>]| words.iter().flatten().cloned().collect::<Vec<_>>().join(" ");
     s.formula(written(&words));
     let count = |words: &[Vec<String>]| {
         let mut pairs: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -60,9 +63,13 @@ fn bpe(s: &mut Sheet) {
         pairs
     };
     let first = count(&words);
-    let mut common: Vec<(&(String, String), &usize)> = first.iter().filter(|(_, n)| **n > 1).collect();
+    let mut common: Vec<(&(String, String), &usize)> =
+        first.iter().filter(|(_, n)| **n > 1).collect();
     common.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-    s.table(&["pair", "times"], common.iter().map(|((a, b), n)| [format!("{a} {b}"), n.to_string()]));
+    s.table(
+        &["pair", "times"],
+        common.iter().map(|((a, b), n)| [format!("{a} {b}"), n.to_string()]),
+    );
 
     s.step("Merge, again and again");
     let letters: usize = words.iter().map(Vec::len).sum();
@@ -83,7 +90,12 @@ fn bpe(s: &mut Sheet) {
             }
         }
         learned.push(format!("{a}{b}"));
-        rows.push([learned.len().to_string(), format!("{a} + {b}"), n.to_string(), written(&words)]);
+        rows.push([
+            learned.len().to_string(),
+            format!("{a} + {b}"),
+            n.to_string(),
+            written(&words),
+        ]);
     }
     s.table(&["merge", "pair", "times", "the sentence now"], rows);
     let pieces: usize = words.iter().map(Vec::len).sum();
@@ -94,7 +106,8 @@ fn bpe(s: &mut Sheet) {
     training.vocabulary = Some(256 + 1 + learned.len()); // all bytes, an end of text, and the merges
     let tokenizer = training.train_on_text(sentence).expect("a sentence can be learned");
     let ids = tokenizer.encode(sentence).expect("its own text");
-    let tokens: Vec<String> = ids.iter().filter_map(|id| tokenizer.token(*id)).map(|t| t.replace('Ġ', "␣")).collect();
+    let tokens: Vec<String> =
+        ids.iter().filter_map(|id| tokenizer.token(*id)).map(|t| t.replace('Ġ', "␣")).collect();
     s.formula(tokens.join(" "));
     s.show("tokens", ids.len());
     s.text("Byte-level BPE starts from the 256 bytes, so that any text can be written: a letter such as é is \
@@ -109,7 +122,11 @@ fn bpe(s: &mut Sheet) {
         training.vocabulary = Some(vocabulary);
         let tokenizer = training.train_on_text(&text).expect("stories can be learned");
         let n = tokenizer.encode(&text).expect("its own text").len();
-        rows.push([digits(tokenizer.vocabulary_size() as f64), digits(n as f64), digits(text.len() as f64 / n as f64)]);
+        rows.push([
+            digits(tokenizer.vocabulary_size() as f64),
+            digits(n as f64),
+            digits(text.len() as f64 / n as f64),
+        ]);
     }
     s.table(&["vocabulary", "tokens of 20,000 bytes", "bytes per token"], rows);
 
@@ -117,14 +134,25 @@ fn bpe(s: &mut Sheet) {
     let hat = tokenizer.encode("hat").expect("any text").len();
     for (n, because) in [
         (1, "\"hat\" itself never occurred, so no merge made it."),
-        (2, "h stays alone, \"at\" was merged first. A word that was never seen is written with pieces that were."),
+        (
+            2,
+            "h stays alone, \"at\" was merged first. A word that was never seen is written with pieces that were.",
+        ),
         (3, "\"at\" occurs three times in the sentence and was merged."),
     ] {
         s.answer(n.to_string(), hat == n, because);
     }
     s.wrong("0.15", "BPE merges character pairs.", "byte-level BPE merges bytes.");
-    s.wrong("0.7", "GPT's tokenizer cuts \"hello world\" into 4 pieces.", "2: \"hello\" and \" world\".");
-    s.wrong("4.1", "\"The cat sat on\" is [464, 2415, 3332, 319].", "[464, 3797, 3332, 319]; 2415 is \" woman\".");
+    s.wrong(
+        "0.7",
+        "GPT's tokenizer cuts \"hello world\" into 4 pieces.",
+        "2: \"hello\" and \" world\".",
+    );
+    s.wrong(
+        "4.1",
+        "\"The cat sat on\" is [464, 2415, 3332, 319].",
+        "[464, 3797, 3332, 319]; 2415 is \" woman\".",
+    );
 }
 
 fn perplexity(s: &mut Sheet) {
@@ -146,17 +174,35 @@ fn perplexity(s: &mut Sheet) {
     }
     let mut alphabet: Vec<char> = counts.keys().copied().collect();
     alphabet.sort_unstable();
-    let logits: Vec<f32> = alphabet.iter().map(|c| (counts[c] as f32 / characters.len() as f32).ln()).collect();
+    let logits: Vec<f32> =
+        alphabet.iter().map(|c| (counts[c] as f32 / characters.len() as f32).ln()).collect();
     let id = |c: &char| alphabet.iter().position(|a| a == c).expect("of this text") as u32;
     let ids: Vec<u32> = characters.iter().map(id).collect();
     let rows = Tensor::new([ids.len(), logits.len()], &logits.repeat(ids.len()));
-    let per_character = f64::from(cross_entropy(Var::constant(rows), &ids, Options::default()).value().item());
+    let per_character =
+        f64::from(cross_entropy(Var::constant(rows), &ids, Options::default()).value().item());
     let per_pair = 2.0 * per_character;
-    let bits = per_character * characters.len() as f64 / (2f64.ln() * characters.iter().map(|c| c.len_utf8()).sum::<usize>() as f64);
-    s.table(&["tokens", "how many", "loss per token", "perplexity", "bits per byte"], [
-        ["characters".to_owned(), digits(characters.len() as f64), digits(per_character), digits(per_character.exp()), digits(bits)],
-        ["pairs".to_owned(), digits(characters.len() as f64 / 2.0), digits(per_pair), digits(per_pair.exp()), digits(bits)],
-    ]);
+    let bits = per_character * characters.len() as f64
+        / (2f64.ln() * characters.iter().map(|c| c.len_utf8()).sum::<usize>() as f64);
+    s.table(
+        &["tokens", "how many", "loss per token", "perplexity", "bits per byte"],
+        [
+            [
+                "characters".to_owned(),
+                digits(characters.len() as f64),
+                digits(per_character),
+                digits(per_character.exp()),
+                digits(bits),
+            ],
+            [
+                "pairs".to_owned(),
+                digits(characters.len() as f64 / 2.0),
+                digits(per_pair),
+                digits(per_pair.exp()),
+                digits(bits),
+            ],
+        ],
+    );
     s.keep("perplexity by characters and by pairs", [per_character.exp(), per_pair.exp()]);
     s.keep("bits per byte", bits);
     s.text("The perplexity is squared, though nothing about the model changed. Compare perplexities only with \
@@ -173,9 +219,17 @@ fn perplexity(s: &mut Sheet) {
     let per_byte = |perplexity: f64, bytes: f64| perplexity.log2() / bytes;
     let (a, b) = (per_byte(20.0, 4.0), per_byte(5.0, 2.0));
     s.answer("A", a < b, format!("A needs {} bits per byte, B {}.", digits(a), digits(b)));
-    s.answer("B, since 5 < 20", b < a, "B's tokens are half as long: it must guess twice as often.");
+    s.answer(
+        "B, since 5 < 20",
+        b < a,
+        "B's tokens are half as long: it must guess twice as often.",
+    );
     s.answer("It cannot be known", false, "The bytes per token make them comparable.");
-    s.wrong("4.4", "the vocabulary has 50,000 words.", "50,257 tokens, many of them parts of words.");
+    s.wrong(
+        "4.4",
+        "the vocabulary has 50,000 words.",
+        "50,257 tokens, many of them parts of words.",
+    );
 }
 
 fn modalities(s: &mut Sheet) {
@@ -187,10 +241,20 @@ fn modalities(s: &mut Sheet) {
     let pixels: Vec<f32> = (0..size * size * 3).map(|i| i as f32).collect();
     let image = Var::constant(Tensor::new([14, 16, 14, 48], &pixels));
     let patches = reshape(transpose(&image, 1, 2), [196, 768]);
-    s.keep("shape of the patches", patches.shape().dims().iter().map(|n| *n as f64).collect::<Vec<_>>());
-    s.table(&["patch", "its first number is pixel number"], [0usize, 1, 14].map(|i| [i.to_string(), digits(f64::from(patches.value().data()[768 * i]))]));
+    s.keep(
+        "shape of the patches",
+        patches.shape().dims().iter().map(|n| *n as f64).collect::<Vec<_>>(),
+    );
+    s.table(
+        &["patch", "its first number is pixel number"],
+        [0usize, 1, 14]
+            .map(|i| [i.to_string(), digits(f64::from(patches.value().data()[768 * i]))]),
+    );
     s.text("Patch 1 begins 16 pixels to the right, 48 numbers on; patch 14 begins 16 rows further down.");
-    s.keep("first numbers of patches 0, 1 and 14", [0usize, 1, 14].map(|i| f64::from(patches.value().data()[768 * i])));
+    s.keep(
+        "first numbers of patches 0, 1 and 14",
+        [0usize, 1, 14].map(|i| f64::from(patches.value().data()[768 * i])),
+    );
 
     s.step("A graph is its nodes");
     s.text("Nodes have no order, and attention needs none. Edges become a mask: a node sees itself and its \
@@ -216,15 +280,23 @@ fn modalities(s: &mut Sheet) {
     let mut far = x.clone();
     far.data_mut()[12..].fill(9.0); // node 3
     let moved = run(&far, [0, 1, 2, 3]);
-    s.show("node 3 changes: change of nodes 0 and 1", difference(&moved.data()[..8], &out.data()[..8]));
+    s.show(
+        "node 3 changes: change of nodes 0 and 1",
+        difference(&moved.data()[..8], &out.data()[..8]),
+    );
     s.show("and of node 2, its neighbour", difference(&moved.data()[8..12], &out.data()[8..12]));
     let names = [2usize, 0, 3, 1]; // node i is now called names[i]
     let mut renamed = Tensor::zeros([1, 4, 4]);
     for i in 0..4 {
-        renamed.data_mut()[4 * names[i]..4 * names[i] + 4].copy_from_slice(&x.data()[4 * i..4 * i + 4]);
+        renamed.data_mut()[4 * names[i]..4 * names[i] + 4]
+            .copy_from_slice(&x.data()[4 * i..4 * i + 4]);
     }
     let after = run(&renamed, names);
-    let worst = (0..4).map(|i| difference(&after.data()[4 * names[i]..4 * names[i] + 4], &out.data()[4 * i..4 * i + 4])).fold(0.0, f64::max);
+    let worst = (0..4)
+        .map(|i| {
+            difference(&after.data()[4 * names[i]..4 * names[i] + 4], &out.data()[4 * i..4 * i + 4])
+        })
+        .fold(0.0, f64::max);
     s.text("Give the nodes other names, and the outputs are the same under the new names:");
     s.show("difference", worst);
 
@@ -235,9 +307,16 @@ fn modalities(s: &mut Sheet) {
     s.show("frames", frames as usize);
     s.text("Taking every 100th sample instead is no way to a coarse view: at 160 samples a second a tone of 1,000 \
             Hz looks like one of 40 Hz.");
-    let tone = |frequency: f64, n: usize| (std::f64::consts::TAU * frequency * n as f64 * 100.0 / 16_000.0).sin();
+    let tone = |frequency: f64, n: usize| {
+        (std::f64::consts::TAU * frequency * n as f64 * 100.0 / 16_000.0).sin()
+    };
     let points = |f: f64| (0..12).map(|n| (n as f64, tone(f, n))).collect();
-    s.chart(chart("every 100th sample", "sample", "", vec![("1,000 Hz", points(1000.0)), ("40 Hz", points(40.0))]));
+    s.chart(chart(
+        "every 100th sample",
+        "sample",
+        "",
+        vec![("1,000 Hz", points(1000.0)), ("40 Hz", points(40.0))],
+    ));
     let alias = (0..100).map(|n| (tone(1000.0, n) - tone(40.0, n)).abs()).fold(0.0, f64::max);
     s.show("largest difference of the two", alias);
 
@@ -251,7 +330,11 @@ fn modalities(s: &mut Sheet) {
     ] {
         s.answer(format!("{claim} times as many"), (ratio - claim).abs() < 1e-9, because);
     }
-    s.wrong("3.30", "CLIP joins image and text tokens into one sequence.", "CLIP has two towers and a contrastive loss; DALL·E joins.");
+    s.wrong(
+        "3.30",
+        "CLIP joins image and text tokens into one sequence.",
+        "CLIP has two towers and a contrastive loss; DALL·E joins.",
+    );
 }
 
 fn label_smoothing(s: &mut Sheet) {
@@ -265,9 +348,18 @@ fn label_smoothing(s: &mut Sheet) {
         z[0] = margin;
         f64::from(cross_entropy(row(&z), &[0], options(alpha)).value().item())
     };
-    let curve = |alpha: f32| (0..=60).map(|i| (f64::from(i) / 4.0, loss(i as f32 / 4.0, alpha))).collect();
-    s.chart(chart("loss of a right answer among 10", "margin of its logit", "nats", vec![("α = 0", curve(0.0)), ("α = 0.1", curve(0.1))]));
-    let best = (0..=1500).map(|i| f64::from(i) / 100.0).min_by(|a, b| loss(*a as f32, 0.1).total_cmp(&loss(*b as f32, 0.1))).unwrap_or(0.0);
+    let curve =
+        |alpha: f32| (0..=60).map(|i| (f64::from(i) / 4.0, loss(i as f32 / 4.0, alpha))).collect();
+    s.chart(chart(
+        "loss of a right answer among 10",
+        "margin of its logit",
+        "nats",
+        vec![("α = 0", curve(0.0)), ("α = 0.1", curve(0.1))],
+    ));
+    let best = (0..=1500)
+        .map(|i| f64::from(i) / 100.0)
+        .min_by(|a, b| loss(*a as f32, 0.1).total_cmp(&loss(*b as f32, 0.1)))
+        .unwrap_or(0.0);
     s.show("best margin with α = 0.1", best);
     s.show("ln((0.9 + 0.01)/0.01)", (0.91f64 / 0.01).ln());
 
@@ -286,21 +378,28 @@ fn label_smoothing(s: &mut Sheet) {
     s.text("So a training loss of 1.4 with label smoothing may be almost perfect. Validation is measured without.");
 
     s.step("What it does to confidence");
-    s.text("Two classifiers on the same noisy data, 2,000 samples of four classes of which 20 % have a wrong \
-            label, trained for 300 steps with many random features, so that they can learn the noise by heart. \
-            On fresh data:");
-    let (train, test) = (noisy(2000, 1), noisy(2000, 2));
+    s.text("Three classifiers on the same noisy data, 300 samples of four classes of which a fifth have a random \
+            label. Each has 256 random features and 300 steps, so that it can learn the noise by heart. On fresh \
+            data:");
+    let (train, test) = (noisy(300, 1), noisy(2000, 2));
     let mut rows = Vec::new();
     for alpha in [0.0f32, 0.1, 0.2] {
         let logits = classifier(&train, &test, alpha);
-        let judged: Vec<(Prediction, f64)> = logits.chunks(4).zip(&test.1).map(|(z, y)| judge(z, *y as usize, 1.0)).collect();
+        let judged: Vec<(Prediction, f64)> =
+            logits.chunks(4).zip(&test.1).map(|(z, y)| judge(z, *y as usize, 1.0)).collect();
         let predictions: Vec<Prediction> = judged.iter().map(|j| j.0).collect();
         let n = predictions.len() as f64;
         let accuracy = predictions.iter().filter(|p| p.is_right).count() as f64 / n;
         let confidence = predictions.iter().map(|p| p.confidence).sum::<f64>() / n;
         let error = expected_error(&bins(&predictions, 15, Binning::EqualWidth));
         s.keep(format!("α = {alpha}: accuracy, confidence, ECE"), [accuracy, confidence, error]);
-        rows.push([digits(f64::from(alpha)), digits(accuracy), digits(confidence), digits(error), digits(judged.iter().map(|j| j.1).sum::<f64>() / n)]);
+        rows.push([
+            digits(f64::from(alpha)),
+            digits(accuracy),
+            digits(confidence),
+            digits(error),
+            digits(judged.iter().map(|j| j.1).sum::<f64>() / n),
+        ]);
     }
     s.table(&["α", "accuracy", "mean confidence", "ECE", "loss"], rows);
     s.text("Smoothing lowers the confidence. Where the model was too sure, that is a repair; where it was right, \
@@ -315,7 +414,11 @@ fn label_smoothing(s: &mut Sheet) {
     ] {
         s.answer(digits(claim), (p - claim).abs() < 2e-3, because);
     }
-    s.wrong("0.17", "the smoothed loss is shown without its floor.", format!("it cannot fall below {} nats for α = 0.1 and V = 37,000.", digits(formula)));
+    s.wrong(
+        "0.17",
+        "label smoothing improves calibration.",
+        "it lowers confidence, which helps a model that is too sure and harms one that is not.",
+    );
 }
 
 type Samples = (Tensor, Vec<u32>);
@@ -327,7 +430,10 @@ fn noisy(n: usize, seed: u64) -> Samples {
     for _ in 0..n {
         let class = rng.below(4);
         let corner = [(1.0, 1.0), (-1.0, 1.0), (-1.0, -1.0), (1.0, -1.0)][class];
-        x.extend([corner.0 + 0.6 * rng.normal_one() as f32, corner.1 + 0.6 * rng.normal_one() as f32]);
+        x.extend([
+            corner.0 + 0.6 * rng.normal_one() as f32,
+            corner.1 + 0.6 * rng.normal_one() as f32,
+        ]);
         y.push(if rng.unit() < 0.2 { rng.below(4) } else { class } as u32);
     }
     (Tensor::new([n, 2], &x), y)
@@ -339,7 +445,8 @@ fn features(x: &Tensor) -> Tensor {
     let mut rng = Rng::new(77);
     let weights = Var::constant(rng.normal([wide, 2], 2.5));
     let phases = rng.uniform([wide], 0.0, std::f64::consts::TAU);
-    let mut out = linear(&Var::constant(x.clone()), &weights, Some(&Var::constant(phases))).into_value();
+    let mut out =
+        linear(&Var::constant(x.clone()), &weights, Some(&Var::constant(phases))).into_value();
     out.data_mut().iter_mut().for_each(|x| *x = x.cos());
     out.reshape([n, wide])
 }
@@ -348,7 +455,8 @@ fn features(x: &Tensor) -> Tensor {
 fn classifier(train: &Samples, test: &Samples, alpha: f32) -> Vec<f32> {
     let (inside, outside) = (Var::constant(features(&train.0)), Var::constant(features(&test.0)));
     let w = Param::new("w", Role::Head, Tensor::zeros([4, 256]));
-    let adam = OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0, beta2_warmup: None };
+    let adam =
+        OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0, beta2_warmup: None };
     let mut optimizer = Optimizer::new(adam, DecayRule::Hidden, [w.clone()]);
     for _ in 0..300 {
         let options = Options { label_smoothing: alpha, ..Options::default() };
@@ -366,9 +474,9 @@ fn calibration(s: &mut Sheet) {
     s.formula("ECE = Σ (|B|/n)·|accuracy(B) − confidence(B)|        here 10 bins of equal width");
 
     s.step("An overconfident classifier");
-    s.text("A classifier with 256 random features is trained long on 2,000 samples of which a fifth have a random \
-            label, until it has learned the noise. On fresh samples:");
-    let (train, held_out, test) = (noisy(2000, 1), noisy(1000, 3), noisy(2000, 2));
+    s.text("A classifier with 256 random features is trained for 300 steps on 300 samples of which a fifth have a \
+            random label, until it has learned the noise by heart. On fresh samples:");
+    let (train, held_out, test) = (noisy(300, 1), noisy(1000, 3), noisy(2000, 2));
     let logits = classifier(&train, &test, 0.0);
     let predictions = |temperature: f64| -> Vec<Prediction> {
         logits.chunks(4).zip(&test.1).map(|(z, y)| judge(z, *y as usize, temperature).0).collect()
@@ -380,7 +488,11 @@ fn calibration(s: &mut Sheet) {
     s.show("mean confidence", before.iter().map(|p| p.confidence).sum::<f64>() / n);
     let diagram = bins(&before, 10, Binning::EqualWidth);
     let used: Vec<_> = diagram.iter().filter(|bin| bin.count > 0).collect();
-    s.table(&["confidence", "accuracy", "answers"], used.iter().map(|bin| [digits(bin.confidence), digits(bin.accuracy), bin.count.to_string()]));
+    s.table(
+        &["confidence", "accuracy", "answers"],
+        used.iter()
+            .map(|bin| [digits(bin.confidence), digits(bin.accuracy), bin.count.to_string()]),
+    );
     let error = |p: &[Prediction], binning| expected_error(&bins(p, 10, binning));
     s.show("ECE", error(&before, Binning::EqualWidth));
 
@@ -389,23 +501,56 @@ fn calibration(s: &mut Sheet) {
     s.text("Dividing all logits by T changes no answer, only how sure it is. T is fitted on 1,000 samples that \
             neither trained nor test the model.");
     let fitting = classifier(&train, &held_out, 0.0);
-    let loss = |t: f64| fitting.chunks(4).zip(&held_out.1).map(|(z, y)| judge(z, *y as usize, t).1).sum::<f64>() / 1000.0;
+    let loss = |t: f64| {
+        fitting.chunks(4).zip(&held_out.1).map(|(z, y)| judge(z, *y as usize, t).1).sum::<f64>()
+            / 1000.0
+    };
     let temperature = fit_temperature(loss);
     s.show("T", temperature);
     let after = predictions(temperature);
     s.show("ECE after", error(&after, Binning::EqualWidth));
-    s.show("ECE with bins of equal mass, before and after", [error(&before, Binning::EqualMass), error(&after, Binning::EqualMass)]);
+    s.show(
+        "ECE with bins of equal mass, before and after",
+        [error(&before, Binning::EqualMass), error(&after, Binning::EqualMass)],
+    );
     s.show("accuracy after", after.iter().filter(|p| p.is_right).count() as f64 / n);
-    let points = |p: &[Prediction]| bins(p, 10, Binning::EqualWidth).into_iter().filter(|bin| bin.count >= 10).map(|bin| (bin.confidence, bin.accuracy)).collect();
-    s.chart(chart("reliability (bins with 10 answers or more)", "confidence", "accuracy", vec![("before", points(&before)), ("after", points(&after)), ("ideal", vec![(0.25, 0.25), (1.0, 1.0)])]));
+    let points = |p: &[Prediction]| {
+        bins(p, 10, Binning::EqualWidth)
+            .into_iter()
+            .filter(|bin| bin.count >= 10)
+            .map(|bin| (bin.confidence, bin.accuracy))
+            .collect()
+    };
+    s.chart(chart(
+        "reliability (bins with 10 answers or more)",
+        "confidence",
+        "accuracy",
+        vec![
+            ("before", points(&before)),
+            ("after", points(&after)),
+            ("ideal", vec![(0.25, 0.25), (1.0, 1.0)]),
+        ],
+    ));
 
     s.step("Which way is too sure?");
-    s.bars(bars("loss on held-out data by temperature", &["T = 0.5", "T = 1", "T = 2", "T = 4", "T = 8"], &[0.5, 1.0, 2.0, 4.0, 8.0].map(loss)));
+    s.bars(bars(
+        "loss on held-out data by temperature",
+        &["T = 0.5", "T = 1", "T = 2", "T = 4", "T = 8"],
+        &[0.5, 1.0, 2.0, 4.0, 8.0].map(loss),
+    ));
 
     s.ask("A fitted temperature of 0.7 means that the model was");
-    let too_sure = temperature > 1.0 && error(&before, Binning::EqualWidth) > error(&after, Binning::EqualWidth);
+    let too_sure = temperature > 1.0
+        && error(&before, Binning::EqualWidth) > error(&after, Binning::EqualWidth);
     s.answer("too sure", !too_sure, "Dividing by 0.7 makes logits larger: it needs to be surer. Ours, which was too sure, has T > 1.");
-    s.answer("too modest", too_sure, "T < 1 sharpens. The overconfident model above needed a T above 1.");
-    s.answer("70 % accurate", false, "The temperature says nothing about accuracy; it changes no answer.");
-    s.wrong("0.18", "label smoothing improves calibration.", "it lowers confidence; that repairs a model that is too sure, and harms one that is not.");
+    s.answer(
+        "too modest",
+        too_sure,
+        "T < 1 sharpens. The overconfident model above needed a T above 1.",
+    );
+    s.answer(
+        "70 % accurate",
+        false,
+        "The temperature says nothing about accuracy; it changes no answer.",
+    );
 }

@@ -7,7 +7,8 @@ use hearken_tensor::ops::matmul::{matmul, matmul_transposed};
 use hearken_tensor::ops::transpose::transpose;
 use hearken_tensor::{Tensor, Var};
 
-pub(crate) const LESSONS: &[Lesson] = &[lesson!(identities, "identities", "Trace, vec and Kronecker",
+pub(crate) const LESSONS: &[Lesson] =
+    &[lesson!(identities, "identities", "Trace, vec and Kronecker",
     "tr(AB) as a product of vectors, and AXB as one large matrix, for rows and for columns",
     "derivations of operations" => "own-op.md")];
 
@@ -19,7 +20,8 @@ fn kronecker(a: &Var, b: &Var) -> Var {
         for j in 0..n {
             for k in 0..p {
                 for l in 0..q {
-                    out[(i * p + k) * (n * q) + j * q + l] = a.value().data()[i * n + j] * b.value().data()[k * q + l];
+                    out[(i * p + k) * (n * q) + j * q + l] =
+                        a.value().data()[i * n + j] * b.value().data()[k * q + l];
                 }
             }
         }
@@ -47,7 +49,8 @@ fn identities(s: &mut Sheet) {
     let product = numbers(&matmul(&a, &b));
     let trace = product[0] + product[3];
     s.show("tr(AB)", trace);
-    let as_vectors = numbers(&matmul_transposed(&by_columns(&transpose(&a, 0, 1)), &by_columns(&b)))[0];
+    let as_vectors =
+        numbers(&matmul_transposed(&by_columns(&transpose(&a, 0, 1)), &by_columns(&b)))[0];
     s.show("vec(Aᵀ)·vec(B)", as_vectors);
     let swapped = numbers(&matmul(&b, &a));
     s.show("tr(BA), the same", swapped[0] + swapped[4] + swapped[8]);
@@ -67,10 +70,16 @@ fn identities(s: &mut Sheet) {
     let rows = matmul_transposed(&by_rows(&x), &kronecker(&a, &bt));
     s.show("(Bᵀ ⊗ A)·vec(X), columns", columns.value());
     s.show("(A ⊗ Bᵀ)·vec(X), rows", rows.value());
-    s.show("difference by columns", difference(columns.value().data(), by_columns(&axb).value().data()));
+    s.show(
+        "difference by columns",
+        difference(columns.value().data(), by_columns(&axb).value().data()),
+    );
     s.show("difference by rows", difference(rows.value().data(), by_rows(&axb).value().data()));
     let mixed = matmul_transposed(&by_rows(&x), &kronecker(&bt, &a));
-    s.show("the formula for columns, used with rows: difference", difference(mixed.value().data(), by_rows(&axb).value().data()));
+    s.show(
+        "the formula for columns, used with rows: difference",
+        difference(mixed.value().data(), by_rows(&axb).value().data()),
+    );
 
     s.step("Nobody builds that matrix");
     s.text("For a layer of width 768 it would have 768²·768² numbers. The identity is for proofs: it shows that \
@@ -79,16 +88,26 @@ fn identities(s: &mut Sheet) {
     let ones = Var::constant(Tensor::full([2, 2], 1.0));
     let by_hand = matmul(&matmul(&transpose(&a, 0, 1), &ones), &bt);
     s.matrix("AᵀGBᵀ", by_hand.value());
-    s.show("difference to autograd", difference(crate::maths::gradient(&x).data(), by_hand.value().data()));
+    s.show(
+        "difference to autograd",
+        difference(crate::maths::gradient(&x).data(), by_hand.value().data()),
+    );
 
     s.ask("How large is A ⊗ Bᵀ for A of 2×3 and B of 3×2?");
     let shape = kronecker(&a, &bt).shape();
     for (dims, because) in [
         ([4usize, 9], "It takes the 9 numbers of X to the 4 of AXB."),
         ([2, 2], "That is AXB itself."),
-        ([6, 6], "Numbers of A times numbers of B: 36 in all is right, but they lie in 4 rows of 9."),
+        (
+            [6, 6],
+            "Numbers of A times numbers of B: 36 in all is right, but they lie in 4 rows of 9.",
+        ),
     ] {
         s.answer(format!("{}×{}", dims[0], dims[1]), shape.dims() == dims, because);
     }
-    s.wrong("0.11", "vec(AXB) = (Bᵀ ⊗ A)·vec(X), without saying how vec lists.", "that is for columns; for rows, which the documents declare, it is A ⊗ Bᵀ.");
+    s.wrong(
+        "0.11",
+        "vec(AXB) = (Bᵀ ⊗ A)·vec(X), without saying how vec lists.",
+        "that is for columns; for rows, which the documents declare, it is A ⊗ Bᵀ.",
+    );
 }

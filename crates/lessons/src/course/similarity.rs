@@ -35,8 +35,10 @@ fn compare(a: &[f32], b: &[f32]) -> (f64, f64) {
 
 fn cosine(s: &mut Sheet) {
     s.step("Two measures");
-    s.text("A vector has a direction and a length. The cosine compares directions only; the distance \
-            compares both.");
+    s.text(
+        "A vector has a direction and a length. The cosine compares directions only; the distance \
+            compares both.",
+    );
     s.formula("cos(u, v) = u·v / (‖u‖·‖v‖)        d(u, v) = ‖u − v‖");
     let (cat, dog) = ([0.8, 0.2, 0.1], [0.7, 0.3, 0.2]);
     s.show("cat", &cat.map(f64::from)[..]);
@@ -67,20 +69,32 @@ fn cosine(s: &mut Sheet) {
     s.ask("You search the nearest of a million normalised vectors, once by cosine and once by distance. \
            The two answers");
     let order_agrees = (distance1 * distance1 - (2.0 - 2.0 * cos1)).abs() < 1e-6;
-    s.answer("are always the same", order_agrees, "Distance² is 2 − 2·cos: the largest cosine has the \
-             smallest distance.");
+    s.answer(
+        "are always the same",
+        order_agrees,
+        "Distance² is 2 − 2·cos: the largest cosine has the \
+             smallest distance.",
+    );
     s.answer("differ in high dimensions", !order_agrees, "The formula knows no dimension. What changes in \
              high dimensions is how close all the candidates are to each other, for both measures alike.");
     s.answer("differ if a vector is negative", !order_agrees, "Signs enter both in the same way.");
-    s.wrong("2.5", "the cosine is 0.97.", format!("{}; the document rounds both lengths before it divides.", digits(cos)));
+    s.wrong(
+        "2.5",
+        "the cosine is 0.97.",
+        format!("{}; the document rounds both lengths before it divides.", digits(cos)),
+    );
     s.wrong("2.6", "a cosine of 1 means identical.", "it means the same direction.");
 }
 
 fn dimensions(s: &mut Sheet) {
     s.step("Two random vectors");
-    s.text("Draw pairs of vectors with independent normal numbers and measure their cosine and their \
-            distance. In two dimensions anything may happen. In a thousand, almost nothing can.");
-    s.formula("cosine: mean 0, deviation about 1/√d        distance: mean about √(2d), deviation about 1");
+    s.text(
+        "Draw pairs of vectors with independent normal numbers and measure their cosine and their \
+            distance. In two dimensions anything may happen. In a thousand, almost nothing can.",
+    );
+    s.formula(
+        "cosine:   mean 0, deviation about 1/√d\ndistance: mean about √(2d), deviation about 1",
+    );
     let mut rows = Vec::new();
     let (mut deviations, mut spreads) = (Vec::new(), Vec::new());
     for d in [2usize, 10, 100, 1000] {
@@ -93,15 +107,29 @@ fn dimensions(s: &mut Sheet) {
         let (mean, spread) = moments(&distances);
         deviations.push(variance.sqrt());
         spreads.push(spread.sqrt() / mean);
-        rows.push([d.to_string(), digits(variance.sqrt()), digits(1.0 / (d as f64).sqrt()), digits(mean),
-            digits((2.0 * d as f64).sqrt()), digits(spread.sqrt() / mean)]);
+        rows.push([
+            d.to_string(),
+            digits(variance.sqrt()),
+            digits(1.0 / (d as f64).sqrt()),
+            digits(mean),
+            digits((2.0 * d as f64).sqrt()),
+            digits(spread.sqrt() / mean),
+        ]);
     }
     s.table(&["d", "deviation of cos", "1/√d", "mean distance", "√(2d)", "spread / mean"], rows);
     s.keep("deviation of cosine", &deviations);
     s.keep("relative spread of distance", &spreads);
-    let points = |y: &[f64]| [2.0, 10.0, 100.0, 1000.0].into_iter().zip(y.iter().copied()).collect();
-    let mut curve = chart("both concentrate", "dimensions", "spread",
-        vec![("deviation of the cosine", points(&deviations)), ("spread/mean of the distance", points(&spreads))]);
+    let points =
+        |y: &[f64]| [2.0, 10.0, 100.0, 1000.0].into_iter().zip(y.iter().copied()).collect();
+    let mut curve = chart(
+        "both concentrate",
+        "dimensions",
+        "spread",
+        vec![
+            ("deviation of the cosine", points(&deviations)),
+            ("spread/mean of the distance", points(&spreads)),
+        ],
+    );
     (curve.logarithmic, curve.doublings) = (true, true);
     s.chart(curve);
     s.text("Both fall with 1/√d. So there is room for very many directions that hardly disturb each other, \
@@ -126,8 +154,12 @@ fn dimensions(s: &mut Sheet) {
     s.answer("No, both concentrate at the same rate", alike.abs() < 0.1,
         "What the cosine ignores is the length. That is a reason to use it, and has nothing to do with the \
          number of dimensions.");
-    s.answer("No, the distance is better", false, "Neither is: for vectors of equal length they give the \
-             same order.");
+    s.answer(
+        "No, the distance is better",
+        false,
+        "Neither is: for vectors of equal length they give the \
+             same order.",
+    );
     s.wrong("0.8", "in more than 100 dimensions cosine discriminates better than distance, since vectors are nearly orthogonal.",
         "the concentration hits both.");
 }
@@ -168,8 +200,10 @@ fn lookup(s: &mut Sheet) {
         rows.push([vec![tau.to_string()], weights.iter().map(|w| digits(*w)).collect()].concat());
     }
     s.table(&["τ", "score 0.1", "score 0.9", "score 0.5"], rows);
-    s.text("At τ = 0.01 it is the argmax. But the argmax has no slope, and nothing could be learned \
-            through it; softmax has one everywhere.");
+    s.text(
+        "At τ = 0.01 it is the argmax. But the argmax has no slope, and nothing could be learned \
+            through it; softmax has one everywhere.",
+    );
 
     s.step("A library and a student database");
     s.text("A document has a library answer a query with scores [0.1, 0.9, 0.5] and uses them as weights. \
@@ -192,8 +226,16 @@ fn lookup(s: &mut Sheet) {
     ] {
         s.answer(format!("about {tau}"), best(tau) >= 0.98 && best(larger) < 0.98, because);
     }
-    s.wrong("3.10", "the similarities are used as weights.", format!("normalised they are {} and {}.", list(&library), list(&students)));
-    s.wrong("2.7", "attention computes the argmax search.", "it computes a weighted mean; the argmax is its limit for τ → 0.");
+    s.wrong(
+        "3.10",
+        "the similarities are used as weights.",
+        format!("normalised they are {} and {}.", list(&library), list(&students)),
+    );
+    s.wrong(
+        "2.7",
+        "attention computes the argmax search.",
+        "it computes a weighted mean; the argmax is its limit for τ → 0.",
+    );
 }
 
 fn three_matrices(s: &mut Sheet) {
@@ -226,23 +268,45 @@ fn three_matrices(s: &mut Sheet) {
     let wv = matrix([[0.0, 0.0], [0.0, 1.0]]);
     let weights = hearken_tensor::ops::softmax::softmax(scores, 1.0 / 2f32.sqrt());
     s.matrix("weights", weights.value());
-    s.matrix("weights·V, with a W_V that keeps the second feature only", matmul(&weights, &linear(&x, &wv, None)).value());
+    s.matrix(
+        "weights·V, with a W_V that keeps the second feature only",
+        matmul(&weights, &linear(&x, &wv, None)).value(),
+    );
 
     s.step("What it costs");
-    s.table(&["choice", "parameters for width d", "d = 768"], [
-        ["Q = K = V = X", "0", "0"],
-        ["one shared matrix", "d²", "589,824"],
-        ["three matrices", "3d²", "1,769,472"],
-    ]);
+    s.table(
+        &["choice", "parameters for width d", "d = 768"],
+        [
+            ["Q = K = V = X", "0", "0"],
+            ["one shared matrix", "d²", "589,824"],
+            ["three matrices", "3d²", "1,769,472"],
+        ],
+    );
 
     s.ask("Two different words have the same key. Can a query tell them apart?");
     let same = softmax(&[0.7, 0.7], 1.0);
     let equal = (same[0] - same[1]).abs() < 1e-7;
-    s.answer("No: they get the same weight", equal, "The score is q·k, and k is all it sees of them. Their \
-             values may still differ, and the output has the mean of both.");
-    s.answer("Yes, if their values differ", !equal, "Values do not enter the scores. That is the point of \
-             keeping them apart.");
-    s.answer("Yes, with a large enough query", !equal, "A longer query sharpens differences between scores; \
-             here there is none.");
-    s.wrong("3.47", "with Q = K = V = X there are d² parameters.", "there are none: no matrix is left. d² belongs to one shared projection.");
+    s.answer(
+        "No: they get the same weight",
+        equal,
+        "The score is q·k, and k is all it sees of them. Their \
+             values may still differ, and the output has the mean of both.",
+    );
+    s.answer(
+        "Yes, if their values differ",
+        !equal,
+        "Values do not enter the scores. That is the point of \
+             keeping them apart.",
+    );
+    s.answer(
+        "Yes, with a large enough query",
+        !equal,
+        "A longer query sharpens differences between scores; \
+             here there is none.",
+    );
+    s.wrong(
+        "3.47",
+        "with Q = K = V = X there are d² parameters.",
+        "there are none: no matrix is left. d² belongs to one shared projection.",
+    );
 }

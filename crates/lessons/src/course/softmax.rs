@@ -18,8 +18,10 @@ pub(crate) const LESSONS: &[Lesson] = &[
 
 fn softmax(s: &mut Sheet) {
     s.step("From scores to probabilities");
-    s.text("A model gives each choice a score, a logit, which may be any number. Softmax makes them \
-            positive and lets them sum to 1.");
+    s.text(
+        "A model gives each choice a score, a logit, which may be any number. Softmax makes them \
+            positive and lets them sum to 1.",
+    );
     s.formula("pᵢ = e^zᵢ / Σⱼ e^zⱼ");
     let scores = [2.1, 0.3, -0.5, 1.8];
     let p = soft(&scores, 1.0);
@@ -49,27 +51,41 @@ fn softmax(s: &mut Sheet) {
     let z = row(&scores);
     cross_entropy(z.clone(), &[3], Options::default()).backward();
     let dz = gradient(&z);
-    s.text("Let the last choice be right, y = [0, 0, 0, 1]. Going back from the loss to the scores:");
+    s.text(
+        "Let the last choice be right, y = [0, 0, 0, 1]. Going back from the loss to the scores:",
+    );
     s.show("∂L/∂z", &dz);
     let y = [0.0, 0.0, 0.0, 1.0];
     let error: Vec<f64> = p.iter().zip(y).map(|(p, y)| p - y).collect();
     s.show("p − y", &error);
     s.text("They are the same. What got too much probability is pushed down by the excess, what came is \
             pushed up by what it lacks. The pushes sum to 0.");
-    let off = dz.data().iter().zip(&error).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+    let off =
+        dz.data().iter().zip(&error).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
     s.show("largest difference", off);
 
     s.ask("A model has two choices and gives 0.5 to each. You add 1 to the first score. Its probability?");
     let new = soft(&[1.0, 0.0], 1.0)[0];
     for (claim, because) in [
-        (0.7311, "e/(e + 1): a difference of 1 in the scores is a ratio of e in the probabilities."),
+        (
+            0.7311,
+            "e/(e + 1): a difference of 1 in the scores is a ratio of e in the probabilities.",
+        ),
         (1.0, "Softmax never gives 1 for finite scores: e^z is never 0."),
         (0.75, "Close, but it is not linear. The ratio of the two is e, and e/(1 + e) is not ¾."),
     ] {
         s.answer(digits(claim), (new - claim).abs() < 1e-4, because);
     }
-    s.wrong("3.12", "the softmax of [2.1, 0.3, −0.5, 1.8] is [0.58, 0.10, 0.04, 0.28].", format!("it is {}.", list(&p)));
-    s.wrong("4.21", "∂L/∂logits = probs − targets, for a mean over n positions.", "each position's p − y is divided by n.");
+    s.wrong(
+        "3.12",
+        "the softmax of [2.1, 0.3, −0.5, 1.8] is [0.58, 0.10, 0.04, 0.28].",
+        format!("it is {}.", list(&p)),
+    );
+    s.wrong(
+        "4.21",
+        "∂L/∂logits = probs − targets, for a mean over n positions.",
+        "each position's p − y is divided by n.",
+    );
 }
 
 fn overflow(s: &mut Sheet) {
@@ -105,7 +121,12 @@ fn overflow(s: &mut Sheet) {
         loss.backward();
         let dz: Vec<f64> = gradient(&leaf).data().iter().map(|x| f64::from(*x)).collect();
         losses.push(f64::from(loss.value().item()));
-        rows.push([name.to_owned(), list(&soft(&z, 1.0)), digits(losses[losses.len() - 1]), list(&dz)]);
+        rows.push([
+            name.to_owned(),
+            list(&soft(&z, 1.0)),
+            digits(losses[losses.len() - 1]),
+            list(&dz),
+        ]);
     }
     s.table(&["scores", "softmax", "loss", "gradient"], rows);
     s.keep("losses at ±10⁴", &losses);
@@ -115,7 +136,8 @@ fn overflow(s: &mut Sheet) {
     s.text("bfloat16 has eight bits of precision, half float eleven, but ends at 65,504. Scores of 10,000 \
             are stored with steps of 64 and of 8: neighbours that differ by 1 become equal. So scores and \
             sums are kept in 32 bits, and 16 bits are for storage.");
-    let stored = |storage| HalfTensor::new(&Tensor::new([2], &[10_000.0, 9_999.0]), storage).widen();
+    let stored =
+        |storage| HalfTensor::new(&Tensor::new([2], &[10_000.0, 9_999.0]), storage).widen();
     let (bf16, f16) = (stored(Storage::Bf16), stored(Storage::F16));
     s.show("10,000 and 9,999 in bfloat16", &bf16);
     s.show("10,000 and 9,999 in half float", &f16);
@@ -124,11 +146,23 @@ fn overflow(s: &mut Sheet) {
     s.ask("A document hides scores by adding −10⁹ to them. In half float that number is");
     let hidden = HalfTensor::new(&Tensor::new([1], &[-1e9]), Storage::F16).widen().item();
     for (text, right, because) in [
-        ("−65,504, the lowest there is", hidden == -65504.0, "Rounding does not stop at the largest number."),
-        ("−∞", hidden == f32::NEG_INFINITY, "Beyond 65,504 there is only ∞. Then a row with nothing visible \
-          is ∞ − ∞, which is no number, unless it is treated as a case of its own, as here."),
-        ("−10⁹, rounded a little", hidden < -9e8 && hidden.is_finite(), "That is true of bfloat16, which has \
-          the range of 32-bit numbers."),
+        (
+            "−65,504, the lowest there is",
+            hidden == -65504.0,
+            "Rounding does not stop at the largest number.",
+        ),
+        (
+            "−∞",
+            hidden == f32::NEG_INFINITY,
+            "Beyond 65,504 there is only ∞. Then a row with nothing visible \
+          is ∞ − ∞, which is no number, unless it is treated as a case of its own, as here.",
+        ),
+        (
+            "−10⁹, rounded a little",
+            hidden < -9e8 && hidden.is_finite(),
+            "That is true of bfloat16, which has \
+          the range of 32-bit numbers.",
+        ),
     ] {
         s.answer(text, right, because);
     }

@@ -48,16 +48,27 @@ fn teacher_forcing(s: &mut Sheet) {
     s.step("Shift by one");
     s.text("To learn the next word, the model reads the true sentence, not its own guesses. Input and target \
             are the same sentence, one without its end, the other without its start. Both have five tokens.");
-    s.table(&["position", "input", "target"], (0..5).map(|i| [i.to_string(), words[inputs[i] as usize].to_owned(), words[targets[i] as usize].to_owned()]));
+    s.table(
+        &["position", "input", "target"],
+        (0..5).map(|i| {
+            [
+                i.to_string(),
+                words[inputs[i] as usize].to_owned(),
+                words[targets[i] as usize].to_owned(),
+            ]
+        }),
+    );
 
     s.step("One pass is as good as five");
-    let config = DecoderConfig { vocabulary: 6, context: 8, tied: true, stack: StackConfig::new(1, 16, 2) };
+    let config =
+        DecoderConfig { vocabulary: 6, context: 8, tied: true, stack: StackConfig::new(1, 16, 2) };
     let model = Decoder::drawn(config, 1);
     let all = model.logits(&Tokens::new(&inputs, 1)); // (1, 5, 6)
     let mut worst = 0.0f64;
     for n in 1..=5 {
         let prefix = model.logits(&Tokens::new(&inputs[..n], 1));
-        worst = worst.max(difference(&prefix.data()[(n - 1) * 6..], &all.data()[(n - 1) * 6..n * 6]));
+        worst =
+            worst.max(difference(&prefix.data()[(n - 1) * 6..], &all.data()[(n - 1) * 6..n * 6]));
     }
     s.text("The causal mask hides what comes later. So the prediction at each position in the whole sentence \
             equals the one from the prefix alone, and one pass gives five losses:");
@@ -65,17 +76,21 @@ fn teacher_forcing(s: &mut Sheet) {
     s.show("the five losses", &model.token_losses(&Tokens::new(&inputs, 1), &targets));
 
     s.step("Learn the sentence");
-    let adam = OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0, beta2_warmup: None };
+    let adam =
+        OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0, beta2_warmup: None };
     let mut optimizer = Optimizer::new(adam, DecayRule::Hidden, model.parameters().to_vec());
     let mut losses = Vec::new();
     for step in 0..80 {
-        let loss = model.loss(&Tokens::new(&inputs, 1), &targets, &Pass::evaluate(), Options::default()).mean();
+        let loss = model
+            .loss(&Tokens::new(&inputs, 1), &targets, &Pass::evaluate(), Options::default())
+            .mean();
         losses.push((f64::from(step), f64::from(loss.value().item())));
         loss.backward();
         optimizer.step(0.01, 1.0);
         optimizer.zero_gradients(); // without this, gradients would add up from step to step
     }
-    let mut curve = chart("loss of a small decoder", "step", "nats per token", vec![("loss", losses.clone())]);
+    let mut curve =
+        chart("loss of a small decoder", "step", "nats per token", vec![("loss", losses.clone())]);
     curve.logarithmic = true;
     s.chart(curve);
     s.show("first and last loss", [losses[0].1, losses[79].1]);
@@ -88,19 +103,33 @@ fn teacher_forcing(s: &mut Sheet) {
         let best = (0..6).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap_or(0);
         ids.push(best as u32);
     }
-    s.text(format!("It writes: {}", ids.iter().map(|id| words[*id as usize]).collect::<Vec<_>>().join(" ")));
+    s.text(format!(
+        "It writes: {}",
+        ids.iter().map(|id| words[*id as usize]).collect::<Vec<_>>().join(" ")
+    ));
     s.keep("written", ids.iter().map(|id| f64::from(*id)).collect::<Vec<_>>());
 
     s.ask("How long is the input if the target is \"Le chat s'est assis EOS\"?");
     for (n, because) in [
         (4, "Then the last target would have nothing to be predicted from."),
-        (5, "SOS stands in the place of what comes before the first word; every target has an input."),
+        (
+            5,
+            "SOS stands in the place of what comes before the first word; every target has an input.",
+        ),
         (6, "That is the whole sequence with both ends. The last token, EOS, predicts nothing."),
     ] {
         s.answer(n.to_string(), n == inputs.len() && n == targets.len(), because);
     }
-    s.wrong("3.31", "the input has 4 tokens and the target 5.", "both have 5: the input is [SOS, Le, chat, s'est, assis].");
-    s.wrong("3.32", "target[:-1] and target[1:] on a batch, and no zero_grad.", "the first axis is the batch; and gradients must be zeroed.");
+    s.wrong(
+        "3.31",
+        "the input has 4 tokens and the target 5.",
+        "both have 5: the input is [SOS, Le, chat, s'est, assis].",
+    );
+    s.wrong(
+        "3.32",
+        "target[:-1] and target[1:] on a batch, and no zero_grad.",
+        "the first axis is the batch; and gradients must be zeroed.",
+    );
 }
 
 fn recurrence(s: &mut Sheet) {
@@ -136,13 +165,22 @@ fn recurrence(s: &mut Sheet) {
         f64::from(gradient(&h0).item())
     };
     let lengths = [1usize, 5, 10, 20, 40];
-    let rows: Vec<Vec<String>> = lengths.iter().map(|n| {
-        [vec![n.to_string()], [0.5, 0.9, 1.0, 1.1].map(|w| digits(small(w, *n))).to_vec()].concat()
-    }).collect();
+    let rows: Vec<Vec<String>> = lengths
+        .iter()
+        .map(|n| {
+            [vec![n.to_string()], [0.5, 0.9, 1.0, 1.1].map(|w| digits(small(w, *n))).to_vec()]
+                .concat()
+        })
+        .collect();
     s.table(&["steps", "w = 0.5", "w = 0.9", "w = 1.0", "w = 1.1"], rows);
     s.keep("∂h₂₀/∂h₀ for w = 0.5, 0.9, 1.1", [small(0.5, 20), small(0.9, 20), small(1.1, 20)]);
     let points = |w: f32| (1..=40).map(|n| (n as f64, small(w, n))).collect();
-    let mut curve = chart("how much the first state is felt", "steps", "∂h_t/∂h₀", vec![("w = 0.5", points(0.5)), ("w = 0.9", points(0.9)), ("w = 1.1", points(1.1))]);
+    let mut curve = chart(
+        "how much the first state is felt",
+        "steps",
+        "∂h_t/∂h₀",
+        vec![("w = 0.5", points(0.5)), ("w = 0.9", points(0.9)), ("w = 1.1", points(1.1))],
+    );
     curve.logarithmic = true;
     s.chart(curve);
 
@@ -163,10 +201,12 @@ fn recurrence(s: &mut Sheet) {
         states.push((0.9 * states[states.len() - 1] + 0.1).tanh());
     }
     let slope = |t: usize| 1.0 - states[t] * states[t];
-    let terms: Vec<f64> = (1..=6).map(|t| {
-        let later: f64 = (t + 1..=6).map(|u| 0.9 * slope(u)).product();
-        later * slope(t) * states[t - 1]
-    }).collect();
+    let terms: Vec<f64> = (1..=6)
+        .map(|t| {
+            let later: f64 = (t + 1..=6).map(|u| 0.9 * slope(u)).product();
+            later * slope(t) * states[t - 1]
+        })
+        .collect();
     s.bars(bars("terms of ∂h₆/∂w by step", &["1", "2", "3", "4", "5", "6"], &terms));
     s.show("their sum", terms.iter().sum::<f64>());
     s.show("∂h₆/∂w by autograd", dw);
@@ -174,15 +214,35 @@ fn recurrence(s: &mut Sheet) {
     s.ask("In a Transformer, how many such factors lie between the first token and the last, in one layer?");
     let paths = |layers: usize| layers; // attention reaches every token in one step
     for (text, claim, because) in [
-        ("One", 1, "Attention connects every pair directly; the number of factors grows with layers, not with length."),
-        ("As many as tokens lie between them", 40, "That is the recurrent network, one factor per step."),
+        (
+            "One",
+            1,
+            "Attention connects every pair directly; the number of factors grows with layers, not with length.",
+        ),
+        (
+            "As many as tokens lie between them",
+            40,
+            "That is the recurrent network, one factor per step.",
+        ),
         ("The logarithm of their distance", 6, "That is a dilated convolution."),
     ] {
         s.answer(text, paths(1) == claim, because);
     }
-    s.wrong("3.46", "if ∂h_i/∂h_(i−1) < 1, gradients vanish.", "the norms must stay below a bound c < 1.");
-    s.wrong("3.1", "LSTM and GRU help by introducing ReLU.", "they use sigmoid gates and tanh; the gating helps.");
-    s.wrong("3.49", "a convolution's path is O(log n).", "only if it is dilated; else n/(k − 1) layers are needed.");
+    s.wrong(
+        "3.46",
+        "if ∂h_i/∂h_(i−1) < 1, gradients vanish.",
+        "the norms must stay below a bound c < 1.",
+    );
+    s.wrong(
+        "3.1",
+        "LSTM and GRU help by introducing ReLU.",
+        "they use sigmoid gates and tanh; the gating helps.",
+    );
+    s.wrong(
+        "3.49",
+        "a convolution's path is O(log n).",
+        "only if it is dilated; else n/(k − 1) layers are needed.",
+    );
 }
 
 fn bahdanau(s: &mut Sheet) {
@@ -206,7 +266,10 @@ fn bahdanau(s: &mut Sheet) {
     };
     let read_fixed: Vec<usize> = (0..n).map(|_| nearest(&fixed)).collect();
     let right = read_fixed.iter().enumerate().filter(|(t, w)| t == *w).count();
-    s.text(format!("The vector is the same for every t, so the answer is always \"{}\".", words[read_fixed[0]]));
+    s.text(format!(
+        "The vector is the same for every t, so the answer is always \"{}\".",
+        words[read_fixed[0]]
+    ));
     s.show("words read correctly from the fixed vector", right);
 
     s.step("Bahdanau: look at all states");
@@ -218,7 +281,11 @@ fn bahdanau(s: &mut Sheet) {
     let mut first = Vec::new();
     let ones = Var::constant(Tensor::full([1, n], -10.0)); // v
     for t in 0..n {
-        let sums: Vec<f32> = (0..n).flat_map(|j| (0..n).map(move |k| f32::from(u8::from(k == t)) + f32::from(u8::from(k == j)))).collect();
+        let sums: Vec<f32> = (0..n)
+            .flat_map(|j| {
+                (0..n).map(move |k| f32::from(u8::from(k == t)) + f32::from(u8::from(k == j)))
+            })
+            .collect();
         let hidden = tanh(&Var::constant(Tensor::new([n, n], &sums))); // row j: W₁s + W₂h_j
         let scores = matmul_transposed(&ones, &hidden); // (1, n)
         let weights = softmax(scores, 1.0);
@@ -237,12 +304,26 @@ fn bahdanau(s: &mut Sheet) {
             one. The Transformer keeps this idea, scores by a product instead of a network, and drops the \
             recurrence.");
 
-    s.ask("The decoder's state s_t is computed from the context c_t. Which state may the score use?");
-    s.answer("s_t", false, "c_t needs the scores, s_t needs c_t: the scores would need themselves.");
+    s.ask(
+        "The decoder's state s_t is computed from the context c_t. Which state may the score use?",
+    );
+    s.answer(
+        "s_t",
+        false,
+        "c_t needs the scores, s_t needs c_t: the scores would need themselves.",
+    );
     s.answer("s_(t−1)", found == n, "The state before is all there is when the word is chosen.");
-    s.answer("Either, they are the same", false, "They differ by exactly the word that is being computed.");
+    s.answer(
+        "Either, they are the same",
+        false,
+        "They differ by exactly the word that is being computed.",
+    );
     s.wrong("3.3", "the sentence has 14 words.", format!("{n}."));
-    s.wrong("3.4", "the score uses s_t on the right side.", "s_(t−1) on both sides, else it is a circle.");
+    s.wrong(
+        "3.4",
+        "the score uses s_t on the right side.",
+        "s_(t−1) on both sides, else it is a circle.",
+    );
 }
 
 fn plain_sgd(momentum: f64, averaged: bool) -> OptimizerConfig {
@@ -250,14 +331,22 @@ fn plain_sgd(momentum: f64, averaged: bool) -> OptimizerConfig {
 }
 
 /// One parameter, stepped with these gradients: its value after every step.
-fn drive(config: OptimizerConfig, start: f32, lr: f64, gradients: impl IntoIterator<Item = f32>) -> Vec<f64> {
+fn drive(
+    config: OptimizerConfig,
+    start: f32,
+    lr: f64,
+    gradients: impl IntoIterator<Item = f32>,
+) -> Vec<f64> {
     let p = Param::new("p", Role::Vector, Tensor::new([1], &[start]));
     let mut optimizer = Optimizer::new(config, DecayRule::All, [p.clone()]);
-    gradients.into_iter().map(|g| {
-        p.set_gradient(Some(Tensor::new([1], &[g])));
-        optimizer.step(lr, 1.0);
-        f64::from(p.value().item())
-    }).collect()
+    gradients
+        .into_iter()
+        .map(|g| {
+            p.set_gradient(Some(Tensor::new([1], &[g])));
+            optimizer.step(lr, 1.0);
+            f64::from(p.value().item())
+        })
+        .collect()
 }
 
 fn momentum(s: &mut Sheet) {
@@ -266,11 +355,25 @@ fn momentum(s: &mut Sheet) {
     s.text("Let the gradient be 1 at every step, η = 0.1 and β = 0.9. The summed form speeds up to ten times the \
             plain step; the averaged one only slowly reaches the plain step.");
     let steps = |config| drive(config, 0.0, 0.1, vec![1.0; 60]);
-    let (plain, summed, averaged) = (steps(plain_sgd(0.0, false)), steps(plain_sgd(0.9, false)), steps(plain_sgd(0.9, true)));
+    let (plain, summed, averaged) =
+        (steps(plain_sgd(0.0, false)), steps(plain_sgd(0.9, false)), steps(plain_sgd(0.9, true)));
     let size = |x: &[f64]| x[58] - x[59];
-    s.show("size of step 60: plain, summed, averaged", [size(&plain), size(&summed), size(&averaged)]);
-    let points = |x: &[f64]| x.windows(2).enumerate().map(|(i, w)| (i as f64 + 2.0, w[0] - w[1])).collect();
-    s.chart(chart("size of the step under a constant gradient", "step", "size", vec![("plain", points(&plain)), ("summed", points(&summed)), ("averaged", points(&averaged))]));
+    s.show(
+        "size of step 60: plain, summed, averaged",
+        [size(&plain), size(&summed), size(&averaged)],
+    );
+    let points =
+        |x: &[f64]| x.windows(2).enumerate().map(|(i, w)| (i as f64 + 2.0, w[0] - w[1])).collect();
+    s.chart(chart(
+        "size of the step under a constant gradient",
+        "step",
+        "size",
+        vec![
+            ("plain", points(&plain)),
+            ("summed", points(&summed)),
+            ("averaged", points(&averaged)),
+        ],
+    ));
 
     s.step("In a narrow valley");
     s.text("f = x² + 10y² from (3, 1), with η = 0.02. Momentum averages out the to and fro across the valley and \
@@ -292,16 +395,28 @@ fn momentum(s: &mut Sheet) {
         distances
     };
     let (without, with) = (valley(0.0), valley(0.8));
-    let mut curve = chart("distance to the bottom", "step", "distance", vec![("plain", without.clone()), ("β = 0.8", with.clone())]);
+    let mut curve = chart(
+        "distance to the bottom",
+        "step",
+        "distance",
+        vec![("plain", without.clone()), ("β = 0.8", with.clone())],
+    );
     curve.logarithmic = true;
     s.chart(curve);
     let reach = |d: &[(f64, f64)]| d.iter().position(|p| p.1 < 0.01).map_or(200, |i| i + 1);
-    s.show("steps until the distance is below 0.01: plain, β = 0.8", [reach(&without) as f64, reach(&with) as f64]);
+    s.show(
+        "steps until the distance is below 0.01: plain, β = 0.8",
+        [reach(&without) as f64, reach(&with) as f64],
+    );
 
     s.ask("You change a program from the averaged to the summed form with β = 0.9. The learning rate should be");
     let ratio = size(&summed) / size(&averaged);
     for (text, claim, because) in [
-        ("a tenth of what it was", 10.0, "The summed form goes 1/(1 − β) = 10 times as far for the same η."),
+        (
+            "a tenth of what it was",
+            10.0,
+            "The summed form goes 1/(1 − β) = 10 times as far for the same η.",
+        ),
         ("the same", 1.0, "Then every step is ten times as long, and training may run away."),
         ("ten times what it was", 0.1, "That is the wrong way round: hundred times the step."),
     ] {
@@ -311,7 +426,8 @@ fn momentum(s: &mut Sheet) {
 }
 
 fn adam(s: &mut Sheet) {
-    let config = |eps| OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps, l2: 0.0, beta2_warmup: None };
+    let config =
+        |eps| OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps, l2: 0.0, beta2_warmup: None };
     s.step("Two memories");
     s.formula("m ← β₁m + (1 − β₁)g        v ← β₂v + (1 − β₂)g²\nm̂ = m/(1 − β₁ᵗ)    v̂ = v/(1 − β₂ᵗ)    θ ← θ − η·m̂/(√v̂ + ε)");
     s.text("m is the mean gradient, v the mean of its square. Both start at 0 and are too small at first: after t \
@@ -325,10 +441,20 @@ fn adam(s: &mut Sheet) {
         let g = f64::from(*g);
         m = 0.9 * m + 0.1 * g;
         v = 0.999 * v + 0.001 * g * g;
-        let (mh, vh) = (m / (1.0 - 0.9f64.powi(t as i32 + 1)), v / (1.0 - 0.999f64.powi(t as i32 + 1)));
+        let (mh, vh) =
+            (m / (1.0 - 0.9f64.powi(t as i32 + 1)), v / (1.0 - 0.999f64.powi(t as i32 + 1)));
         theta -= 0.1 * mh / (vh.sqrt() + 1e-8);
         by_hand.push(theta);
-        rows.push([(t + 1).to_string(), digits(g), digits(m), digits(v), digits(mh), digits(vh), digits(theta), digits(library[t])]);
+        rows.push([
+            (t + 1).to_string(),
+            digits(g),
+            digits(m),
+            digits(v),
+            digits(mh),
+            digits(vh),
+            digits(theta),
+            digits(library[t]),
+        ]);
     }
     s.step("Five steps by hand and by the library");
     s.table(&["t", "g", "m", "v", "m̂", "v̂", "θ by hand", "θ by the library"], rows);
@@ -352,12 +478,31 @@ fn adam(s: &mut Sheet) {
     s.show("after 100 steps of 7, −7, 7, …", wild[99]);
 
     s.ask("All gradients of a model are multiplied by 1,000. What changes with Adam?");
-    let same = (drive(config(1e-8), 1.0, 0.1, gradients)[4] - drive(config(1e-8), 1.0, 0.1, gradients.map(|g| 1000.0 * g))[4]).abs() < 1e-4;
-    s.answer("Nothing, apart from ε and clipping", same, "m̂/√v̂ does not know the unit of the gradient.");
+    let same = (drive(config(1e-8), 1.0, 0.1, gradients)[4]
+        - drive(config(1e-8), 1.0, 0.1, gradients.map(|g| 1000.0 * g))[4])
+        .abs()
+        < 1e-4;
+    s.answer(
+        "Nothing, apart from ε and clipping",
+        same,
+        "m̂/√v̂ does not know the unit of the gradient.",
+    );
     s.answer("Steps are 1,000 times as large", !same, "That is plain gradient descent.");
-    s.answer("Steps are 1,000 times as small", !same, "Both moments scale: m̂ with 1,000, √v̂ with 1,000.");
-    s.wrong("0.3", "v tracks how much the gradients have been changing.", "it is the mean square of the gradient, not its change.");
-    s.wrong("0.4", "bias correction makes Adam start cautiously.", "the first step has the full size η, whatever the gradient.");
+    s.answer(
+        "Steps are 1,000 times as small",
+        !same,
+        "Both moments scale: m̂ with 1,000, √v̂ with 1,000.",
+    );
+    s.wrong(
+        "0.3",
+        "v tracks how much the gradients have been changing.",
+        "it is the mean square of the gradient, not its change.",
+    );
+    s.wrong(
+        "0.4",
+        "bias correction makes Adam start cautiously.",
+        "the first step has the full size η, whatever the gradient.",
+    );
 }
 
 fn decay(s: &mut Sheet) {
@@ -385,10 +530,27 @@ fn decay(s: &mut Sheet) {
         }
         curve
     };
-    let l2 = run(OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.1, beta2_warmup: None });
-    let adamw = run(OptimizerConfig::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, beta2_warmup: None });
+    let l2 = run(OptimizerConfig::Adam {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        l2: 0.1,
+        beta2_warmup: None,
+    });
+    let adamw = run(OptimizerConfig::AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        beta2_warmup: None,
+    });
     let ends = [l2[59].1, adamw[59].1];
-    s.chart(chart("mean of the parameters", "step", "θ", vec![("Adam + L2", l2), ("AdamW", adamw)]));
+    s.chart(chart(
+        "mean of the parameters",
+        "step",
+        "θ",
+        vec![("Adam + L2", l2), ("AdamW", adamw)],
+    ));
     s.show("Adam + L2", ends[0]);
     s.show("AdamW", ends[1]);
     s.show("expected of AdamW: (1 − ηλ)³⁰⁰⁰", (1.0 - 1e-4f64).powi(3000));
@@ -396,22 +558,45 @@ fn decay(s: &mut Sheet) {
     s.step("Which parameters decay");
     s.text("Biases, the gains of norms and embeddings are left alone: shrinking them does not make the function \
             simpler. Hearken decays hidden matrices and heads.");
-    s.table(&["role", "decays"], [
-        ["hidden matrix", if DecayRule::Hidden.applies(Role::Hidden, 2) { "yes" } else { "no" }],
-        ["output head", if DecayRule::Hidden.applies(Role::Head, 2) { "yes" } else { "no" }],
-        ["embedding", if DecayRule::Hidden.applies(Role::Table, 2) { "yes" } else { "no" }],
-        ["bias or gain", if DecayRule::Hidden.applies(Role::Vector, 1) { "yes" } else { "no" }],
-    ]);
+    s.table(
+        &["role", "decays"],
+        [
+            [
+                "hidden matrix",
+                if DecayRule::Hidden.applies(Role::Hidden, 2) { "yes" } else { "no" },
+            ],
+            ["output head", if DecayRule::Hidden.applies(Role::Head, 2) { "yes" } else { "no" }],
+            ["embedding", if DecayRule::Hidden.applies(Role::Table, 2) { "yes" } else { "no" }],
+            ["bias or gain", if DecayRule::Hidden.applies(Role::Vector, 1) { "yes" } else { "no" }],
+        ],
+    );
 
     s.ask("With plain gradient descent, without moments, L2 and decoupled decay are");
-    let sgd = drive(OptimizerConfig::Sgd { momentum: 0.0, nesterov: false, averaged: false, l2: 0.5 }, 1.0, 0.1, vec![0.3; 20])[19];
+    let sgd = drive(
+        OptimizerConfig::Sgd { momentum: 0.0, nesterov: false, averaged: false, l2: 0.5 },
+        1.0,
+        0.1,
+        vec![0.3; 20],
+    )[19];
     let by_hand = (0..20).fold(1.0f64, |theta, _| theta * (1.0 - 0.1 * 0.5) - 0.1 * 0.3);
     let same = (sgd - by_hand).abs() < 1e-5;
-    s.answer("the same", same, "θ − η(g + λθ) = (1 − ηλ)θ − ηg. The difference begins when something divides.");
+    s.answer(
+        "the same",
+        same,
+        "θ − η(g + λθ) = (1 − ηλ)θ − ηg. The difference begins when something divides.",
+    );
     s.answer("different, as with Adam", !same, "Nothing is divided there; write the two out.");
     s.answer("different, but only with a schedule", !same, "Both are multiplied by the same η.");
-    s.wrong("0.1", "\"Adam with L2\" is θ − η·m̂/√v̂ − ηλθ.", "that is AdamW, written twice; L2 adds λθ to the gradient before the moments.");
-    s.wrong("0.2", "β₂ warm-up starts high at 0.99 and decreases to 0.999.", "it rises: 0.99 < 0.999.");
+    s.wrong(
+        "0.1",
+        "\"Adam with L2\" is θ − η·m̂/√v̂ − ηλθ.",
+        "that is AdamW, written twice; L2 adds λθ to the gradient before the moments.",
+    );
+    s.wrong(
+        "0.2",
+        "β₂ warm-up starts high at 0.99 and decreases to 0.999.",
+        "it rises: 0.99 < 0.999.",
+    );
 }
 
 fn schedules(s: &mut Sheet) {
@@ -424,11 +609,22 @@ fn schedules(s: &mut Sheet) {
         ("linear", ScheduleConfig::Linear { warmup: 100, floor: 0.1 }),
         ("cosine", ScheduleConfig::Cosine { warmup: 100, floor: 0.1 }),
         ("inverse-sqrt", ScheduleConfig::InverseSqrt { warmup: 100 }),
-        ("wsd", ScheduleConfig::Wsd { warmup: 100, decay: 0.2, floor: 0.0, shape: DecayShape::Root }),
+        (
+            "wsd",
+            ScheduleConfig::Wsd { warmup: 100, decay: 0.2, floor: 0.0, shape: DecayShape::Root },
+        ),
     ];
-    let curves = kinds.iter().map(|(name, kind)| (*name, (0..steps).step_by(5).map(|step| (step as f64, kind.factor(step, steps))).collect()));
+    let curves = kinds.iter().map(|(name, kind)| {
+        (*name, (0..steps).step_by(5).map(|step| (step as f64, kind.factor(step, steps))).collect())
+    });
     s.chart(chart("factor of the learning rate", "step", "factor", curves.collect()));
-    let rows = kinds.iter().map(|(name, kind)| [vec![(*name).to_owned()], [0, 50, 100, 550, 999].map(|step| digits(kind.factor(step, steps))).to_vec()].concat());
+    let rows = kinds.iter().map(|(name, kind)| {
+        [
+            vec![(*name).to_owned()],
+            [0, 50, 100, 550, 999].map(|step| digits(kind.factor(step, steps))).to_vec(),
+        ]
+        .concat()
+    });
     s.table(&["schedule", "step 0", "50", "100", "550", "999"], rows);
     let cosine = kinds[2].1;
     s.keep("cosine at 550", cosine.factor(550, steps));
@@ -440,7 +636,10 @@ fn schedules(s: &mut Sheet) {
     s.text("It is Hearken's inverse-sqrt with lr = (C·w)^(−½):");
     let ours = ScheduleConfig::InverseSqrt { warmup: 3999 };
     let lr = (512.0f64 * 4000.0).powf(-0.5);
-    let off = [1u64, 100, 4000, 20_000].into_iter().map(|t| (noam(t as f64) - lr * ours.factor(t - 1, 100_000)).abs()).fold(0.0, f64::max);
+    let off = [1u64, 100, 4000, 20_000]
+        .into_iter()
+        .map(|t| (noam(t as f64) - lr * ours.factor(t - 1, 100_000)).abs())
+        .fold(0.0, f64::max);
     s.show("largest difference at t = 1, 100, 4,000, 20,000", off);
 
     s.step("The first step counts");
@@ -464,8 +663,16 @@ fn schedules(s: &mut Sheet) {
     ] {
         s.answer(digits(claim), (cosine.factor(550, steps) - claim).abs() < 1e-3, because);
     }
-    s.wrong("3.33", "get_lr may be called with any step.", "it must start at 1: 0 to the power −½ is a division by zero.");
-    s.wrong("4.28", "the warm-up is max_lr·step/warmup from step 0.", "the first update is then multiplied by 0.");
+    s.wrong(
+        "3.33",
+        "get_lr may be called with any step.",
+        "it must start at 1: 0 to the power −½ is a division by zero.",
+    );
+    s.wrong(
+        "4.28",
+        "the warm-up is max_lr·step/warmup from step 0.",
+        "the first update is then multiplied by 0.",
+    );
 }
 
 fn clipping(s: &mut Sheet) {
@@ -496,26 +703,48 @@ fn clipping(s: &mut Sheet) {
     s.step("A factor as the gradient is read");
     s.text("The optimiser multiplies by the factor while it reads the gradient, so nothing is written twice. One \
             step of SGD with η = 1:");
-    let mut optimizer = Optimizer::new(plain_sgd(0.0, false), DecayRule::Hidden, parameters.to_vec());
+    let mut optimizer =
+        Optimizer::new(plain_sgd(0.0, false), DecayRule::Hidden, parameters.to_vec());
     optimizer.step(1.0, factor as f32);
-    s.show("parameters after the step", [parameters[0].value().data()[0], parameters[1].value().data()[1]].map(f64::from));
+    s.show(
+        "parameters after the step",
+        [parameters[0].value().data()[0], parameters[1].value().data()[1]].map(f64::from),
+    );
 
     s.step("Exactly at the limit");
     s.text("A common form divides by ‖g‖ + 10⁻⁶. At ‖g‖ = c it should do nothing, and shrinks a little.");
     s.show("c/(c + 10⁻⁶) for c = 5", 5.0f64 / (5.0 + 1e-6));
     s.show("Hearken's factor at the limit", clip_factor(5.0, 5.0));
 
-    s.ask("With Adam, which is indifferent to the unit of the gradient, does clipping do anything?");
-    let config = OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0, beta2_warmup: None };
+    s.ask(
+        "With Adam, which is indifferent to the unit of the gradient, does clipping do anything?",
+    );
+    let config =
+        OptimizerConfig::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0, beta2_warmup: None };
     let mut spike = vec![1.0f32; 20];
     spike.push(1000.0);
     spike.extend([1.0; 20]);
     let clipped: Vec<f32> = spike.iter().map(|g| g.min(5.0)).collect();
-    let last = |g: &[f32]| { let x = drive(config, 0.0, 0.01, g.to_vec()); x[39] - x[40] };
+    let last = |g: &[f32]| {
+        let x = drive(config, 0.0, 0.01, g.to_vec());
+        x[39] - x[40]
+    };
     let (raw, cut) = (last(&spike), last(&clipped));
-    s.answer("No: all sizes are the same to it", (raw - cut).abs() < 1e-5, "A constant factor is; a single spike is not.");
-    s.answer("Yes: a spike stays in its memory", (raw - cut).abs() > 1e-3, "v remembers the square of the spike for \
-             about 1/(1 − β₂) = 1,000 steps, and all steps in that time are too small.");
+    s.answer(
+        "No: all sizes are the same to it",
+        (raw - cut).abs() < 1e-5,
+        "A constant factor is; a single spike is not.",
+    );
+    s.answer(
+        "Yes: a spike stays in its memory",
+        (raw - cut).abs() > 1e-3,
+        "v remembers the square of the spike for \
+             about 1/(1 − β₂) = 1,000 steps, and all steps in that time are too small.",
+    );
     s.answer("Only in the first step", false, "The memory of v is long: see the formula.");
-    s.wrong("4.29", "clip_coef = min(1, max_norm/(norm + 1e-6)).", "it shrinks even a gradient that is exactly at the limit.");
+    s.wrong(
+        "4.29",
+        "clip_coef = min(1, max_norm/(norm + 1e-6)).",
+        "it shrinks even a gradient that is exactly at the limit.",
+    );
 }
