@@ -63,7 +63,7 @@ pub(crate) fn moments(numbers: &[f64]) -> (f64, f64) {
 /// very small ones with an exponent.
 pub(crate) fn digits(x: f64) -> String {
     let size = x.abs();
-    if x == x.round() && size < 1e15 {
+    let text = if x == x.round() && size < 1e15 {
         number::thousands(x)
     } else if (0.000_999_5..1e5).contains(&size) {
         format!("{x:.4}")
@@ -71,7 +71,17 @@ pub(crate) fn digits(x: f64) -> String {
         format!("{x:.3e}")
     } else {
         format!("{x}").replace("inf", "∞")
-    }
+    };
+    // As the text around it writes it.
+    text.replacen('-', if x < 0.0 { "−" } else { "-" }, 1)
+}
+
+/// The numbers of a row or matrix as [`digits`]; what only rounding has left of a 0 is written as 0.
+pub(crate) fn cells(rows: &[Vec<f64>]) -> Vec<Vec<String>> {
+    let finite = rows.iter().flatten().filter(|x| x.is_finite());
+    let largest = finite.fold(0.0, |most: f64, x| most.max(x.abs()));
+    let cell = |x: &f64| if x.abs() < 1e-6 * largest { "0".to_owned() } else { digits(*x) };
+    rows.iter().map(|row| row.iter().map(cell).collect()).collect()
 }
 
 /// Numbers in square brackets.
@@ -92,7 +102,11 @@ pub(crate) fn chart(
     chart.size = (560.0, 360.0);
     chart.linear_x = true;
     for (i, (name, points)) in curves.into_iter().enumerate() {
-        let mark = if points.len() <= 24 { Mark::Dots } else { Mark::Line };
+        let mark = match points.len() {
+            2 => Mark::Dashes, // what is expected
+            ..=24 => Mark::Dots,
+            _ => Mark::Line,
+        };
         let color = COLORS[i % COLORS.len()];
         chart.series.push(Series { name: name.to_owned(), color, points, mark });
     }

@@ -1,7 +1,7 @@
 //! Lessons as a page that needs no other file: light and dark, wide and narrow.
 
 use crate::lesson::{Answer, Block, Lesson, Sheet};
-use crate::maths::digits;
+use crate::maths::cells;
 use hearken_show::page::{Value, context, markup, render};
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ fn value(lesson: &Lesson, sheet: &Sheet) -> Value {
     let errata = sheet
         .errata
         .iter()
-        .map(|e| context! { id => e.id, says => e.says.clone(), truth => e.truth.clone() });
+        .map(|e| context! { id => e.id, document => e.document(), says => e.says.clone(), truth => e.truth.clone() });
     context! {
         name => lesson.name,
         title => lesson.title,
@@ -67,17 +67,13 @@ fn numbers(name: &str, rows: &[Vec<f64>]) -> Value {
     let finite = rows.iter().flatten().filter(|x| x.is_finite());
     let largest = finite.fold(0.0, |most: f64, x| most.max(x.abs()));
     let mut html = String::new();
-    for row in rows {
+    for (row, texts) in rows.iter().zip(cells(rows)) {
         html.push_str("<tr>");
-        for x in row {
+        for (x, text) in row.iter().zip(texts) {
             let share = if largest > 0.0 && x.is_finite() { x.abs() / largest } else { 0.0 };
             let shade = if rows.len() > 1 { 0.32 * share } else { 0.0 };
             let color = if *x < 0.0 { "234,88,12" } else { "37,99,235" };
-            let _ = write!(
-                html,
-                "<td style=\"background:rgba({color},{shade:.2})\">{}</td>",
-                digits(*x)
-            );
+            let _ = write!(html, "<td style=\"background:rgba({color},{shade:.2})\">{text}</td>");
         }
         html.push_str("</tr>");
     }

@@ -1,7 +1,7 @@
 //! A lesson in the terminal, as lines.
 
 use crate::lesson::{Answer, Block, Lesson, Sheet};
-use crate::maths::digits;
+use crate::maths::cells;
 use hearken_show::terminal::wrap;
 use hearken_show::{Bars, Columns, Table, Terminal};
 
@@ -26,8 +26,14 @@ pub fn parts(lesson: &Lesson, sheet: &Sheet, terminal: Terminal) -> Vec<Vec<Stri
     for (i, step) in sheet.steps.iter().enumerate() {
         let heading = format!("{}/{count}  {}", i + 1, step.title);
         let mut lines = vec![terminal.bold(&heading)];
+        let mut after_number = false;
         for block in &step.blocks {
-            lines.push(String::new());
+            // Numbers that follow each other stand together.
+            let is_number = matches!(block, Block::Numbers { rows, .. } if rows.len() == 1);
+            if !(after_number && is_number) {
+                lines.push(String::new());
+            }
+            after_number = is_number;
             lines.extend(block_lines(block, width(terminal)));
         }
         parts.push(lines);
@@ -44,9 +50,10 @@ fn closing(lesson: &Lesson, sheet: &Sheet, terminal: Terminal) -> Vec<String> {
         lines.push(terminal.bold("Where a document is wrong"));
         for erratum in &sheet.errata {
             lines.push(String::new());
+            let (document, says, truth) = (erratum.document(), &erratum.says, &erratum.truth);
             let text = format!(
-                "{} It says: {} True: {} (docs/ERRATA.md, {})",
-                "•", erratum.says, erratum.truth, erratum.id
+                "• Document {document} says: {says} True: {truth} (docs/ERRATA.md, {})",
+                erratum.id
             );
             lines.extend(indented(&text, width));
         }
@@ -54,7 +61,8 @@ fn closing(lesson: &Lesson, sheet: &Sheet, terminal: Terminal) -> Vec<String> {
     }
     lines.push(terminal.bold("In Rust"));
     lines.push(String::new());
-    lines.extend(lesson.code.trim_end().lines().map(|line| format!("    {line}")));
+    let code = lesson.code.trim_end().lines();
+    lines.extend(code.map(|line| format!("    {line}").trim_end().to_owned()));
     lines.push(String::new());
     let (about, file) = lesson.next;
     lines.extend(wrap(&format!("Read next: {about}, docs/guide/{file}"), width));
@@ -126,8 +134,7 @@ fn formula(line: &str, width: usize) -> Vec<String> {
 }
 
 fn numbers(name: &str, rows: &[Vec<f64>], width: usize) -> Vec<String> {
-    let cells: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|x| digits(*x)).collect()).collect();
+    let cells = cells(rows);
     let widest = cells.iter().flatten().map(|cell| cell.chars().count()).max().unwrap_or(0);
     let row = |cells: &[String]| {
         let padded = cells.iter().map(|cell| format!("{cell:>widest$}"));

@@ -476,9 +476,13 @@ fn label_smoothing() {
     close(&s, "by the formula", &[1.3769], 5e-5);
     close(&s, "by the operation, at the best logits", &[1.3769], 1e-3);
     close(&s, "best margin with α = 0.1", &[91f64.ln()], 0.02);
-    let confidence = |name: &str| s.numbers(name)[1];
-    let plain = confidence("α = 0: accuracy, confidence, ECE");
-    assert!(confidence("α = 0.1: accuracy, confidence, ECE") < plain - 0.02);
+    let error = |name: &str| s.numbers(name)[2];
+    assert!(error("300 samples, α = 0.1") < 0.7 * error("300 samples, α = 0"));
+    assert!(error("3000 samples, α = 0.3") > 1.5 * error("3000 samples, α = 0"));
+    for samples in [300, 3000] {
+        let confidence = |alpha: &str| s.numbers(&format!("{samples} samples, α = {alpha}"))[1];
+        assert!(confidence("0") > confidence("0.1") && confidence("0.1") > confidence("0.3"));
+    }
 }
 
 #[test]

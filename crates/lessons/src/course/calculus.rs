@@ -82,11 +82,12 @@ fn descent(s: &mut Sheet) {
     );
     s.keep("x₁₀ by α", walks.iter().map(|w| w[10]).collect::<Vec<_>>());
     let names = ["α = 0.01", "α = 0.1", "α = 0.5", "α = 1.0", "α = 1.1"];
-    let curves = names
-        .iter()
-        .zip(&walks)
-        .map(|(name, w)| (*name, w.iter().enumerate().map(|(i, x)| (i as f64, *x)).collect()));
-    s.chart(chart("x, step by step", "step", "x", curves.collect()));
+    let curves = |which: std::ops::Range<usize>| {
+        let points = |w: &Vec<f64>| w.iter().enumerate().map(|(i, x)| (i as f64, *x)).collect();
+        which.map(|i| (names[i], points(&walks[i]))).collect()
+    };
+    s.chart(chart("walks that arrive", "step", "x", curves(0..3)));
+    s.chart(chart("walks that do not", "step", "x", curves(3..5)));
 
     s.ask(
         "With α = 0.5 the walk is at the bottom after one step. Which α does that for f(x) = 5x²?",

@@ -41,15 +41,6 @@ impl Axis {
         Self { low, high, spacing: Spacing::Linear }
     }
 
-    /// The two ends of the axis, as numbers on it.
-    pub(super) fn ends(&self) -> (f64, f64) {
-        match self.spacing {
-            Spacing::Steps | Spacing::Linear => (self.low, self.high),
-            Spacing::Decades => (10f64.powf(self.low), 10f64.powf(self.high)),
-            Spacing::Doublings => (self.low.exp2(), self.high.exp2()),
-        }
-    }
-
     /// From the smallest to the largest; with more room below if asked for.
     pub(super) fn linear(numbers: impl Iterator<Item = f64>, below: bool) -> Self {
         // Further apart, their distance would not be a number.

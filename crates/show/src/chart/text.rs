@@ -1,7 +1,6 @@
 //! Curves in characters, for a terminal.
 
 use super::{Chart, Mark};
-use crate::number::significant;
 use crate::terminal::fit;
 
 /// The mark of each curve, in order.
@@ -16,14 +15,15 @@ impl Chart {
             return Vec::new();
         }
         let frame = self.frame(&series);
-        let (low, high) = frame.y.ends();
-        let (low, high) = (label(low), label(high));
-        let left = low.chars().count().max(high.chars().count());
+        let rows: Vec<(usize, String)> = (frame.y.ticks().into_iter())
+            .map(|(y, label)| (at(1.0 - frame.y.share(y), height), label))
+            .collect();
+        let left = rows.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
         let columns = width.saturating_sub(left + 2).max(8);
         let mut grid = vec![vec![' '; columns]; height];
-        let column = |x: f64| (frame.x.share(x) * (columns - 1) as f64).round() as usize;
+        let column = |x: f64| at(frame.x.share(x), columns);
         let mut put = |x: usize, y: f64, mark: char| {
-            let row = ((1.0 - frame.y.share(y)) * (height - 1) as f64).round() as usize;
+            let row = at(1.0 - frame.y.share(y), height);
             if let Some(cell) = grid.get_mut(row).and_then(|row| row.get_mut(x)) {
                 *cell = mark;
             }
@@ -42,23 +42,28 @@ impl Chart {
         }
         let mut lines = vec![fit(&self.title, width).trim_end().to_owned()];
         for (row, cells) in grid.iter().enumerate() {
-            let name = match row {
-                0 => high.as_str(),
-                _ if row == height - 1 => low.as_str(),
-                _ => "",
-            };
+            let label = rows.iter().find(|(at, _)| *at == row);
+            let name = label.map_or("", |(_, label)| label.as_str());
             let cells: String = cells.iter().collect();
             let blanks = " ".repeat(left - name.chars().count());
             lines.push(format!("{blanks}{name} │{}", cells.trim_end()));
         }
-        let (first, last) = frame.x.ends();
-        let (first, last) = (label(first), label(last));
-        let used = first.chars().count() + last.chars().count() + self.x_label.chars().count();
-        let gap = columns.saturating_sub(used) / 2;
         let indent = " ".repeat(left + 1);
         lines.push(format!("{indent}└{}", "─".repeat(columns)));
-        let (before, after) = (" ".repeat(gap), " ".repeat(columns.saturating_sub(used + gap)));
-        lines.push(format!("{indent} {first}{before}{}{after}{last}", self.x_label));
+        let mut labels = vec![' '; columns];
+        let mut free = 0;
+        for (x, label) in frame.x.ticks() {
+            let label: Vec<char> = label.chars().take(columns).collect();
+            let start = column(x).saturating_sub(label.len() / 2).min(columns - label.len());
+            if start >= free {
+                labels[start..start + label.len()].copy_from_slice(&label);
+                free = start + label.len() + 1;
+            }
+        }
+        let labels: String = labels.into_iter().collect();
+        lines.push(format!("{indent} {}", labels.trim_end()));
+        let middle = columns.saturating_sub(self.x_label.chars().count()) / 2;
+        lines.push(format!("{indent} {}{}", " ".repeat(middle), self.x_label));
         if self.has_legend() {
             let names = self.series.iter().zip(MARKS.iter().cycle());
             let names: Vec<String> = names.map(|(s, mark)| format!("{mark} {}", s.name)).collect();
@@ -68,8 +73,9 @@ impl Chart {
     }
 }
 
-fn label(x: f64) -> String {
-    if x == x.round() && x.abs() < 1e6 { format!("{x:.0}") } else { significant(x) }
+/// The place of a share of `places` that lie from 0 to 1.
+fn at(share: f64, places: usize) -> usize {
+    (share.clamp(0.0, 1.0) * (places - 1) as f64).round() as usize
 }
 
 #[cfg(test)]
@@ -87,8 +93,9 @@ mod tests {
         });
         chart.linear_x = true;
         let lines = chart.text(40, 9);
-        assert!(lines[1].ends_with("       ●") || lines[1].trim_end().ends_with('●'), "{lines:#?}");
-        assert!(lines[9].contains("│●"), "{lines:#?}");
+        assert!(lines[1].ends_with('●') && lines[9].contains("│●"), "{lines:#?}");
+        assert!(lines[5].trim_start().starts_with("0.0 │"), "{lines:#?}");
+        assert!(lines[11].contains("0.0"), "{lines:#?}");
         assert!(lines.iter().all(|line| line.chars().count() <= 40), "{lines:#?}");
         assert!(Chart::new("empty", "x", "y").text(40, 9).is_empty());
     }
