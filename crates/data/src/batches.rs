@@ -44,7 +44,7 @@ mod shuffled;
 pub(crate) mod testing;
 mod windows;
 
-pub use batch::{Batch, IGNORED, Packing, Source};
+pub use batch::{Batch, IGNORED, Labels, Packing, Source};
 pub use documents::{Documents, PaddedDocuments, TooLong};
 pub use examples::Examples;
 pub use in_order::InOrder;

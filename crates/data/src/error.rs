@@ -99,6 +99,14 @@ pub(crate) fn nothing_to_learn(kind: &str) -> Error {
     Error::new(message, "give more text, without special tokens in it, or use the kind bpe")
 }
 
+/// A text with more different words than are counted.
+pub(crate) fn too_many_words(most: usize) -> Error {
+    Error::new(
+        format!("the text has more than {most} different words"),
+        "use the kind bpe, which has no such limit, or train on a part of the text",
+    )
+}
+
 /// The tokenizer in this file fails at work.
 pub(crate) fn bad_tokenizer(path: &Path, reason: &str) -> Error {
     let hint = "get the file again from where it was published, or use another tokenizer";

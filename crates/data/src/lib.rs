@@ -4,6 +4,8 @@
 //!   loaded from Hugging Face's `tokenizer.json` or GPT-2's own files.
 //! - [`corpus`]: files, directories, JSON lines and stdin become a memory-mapped file of ids.
 //! - [`batches`]: which ids a training step sees, as a function of the seed and the step alone.
+//! - [`labelled`]: texts with labels, tags, answers or numbers, from JSON lines, tables and folders.
+//! - [`frames`]: one text or two between the special tokens of encoders, and windows of long ones.
 //! - [`stories`]: an endless supply of small stories whose entropy is computed exactly, so that
 //!   a loss can be compared with the floor that no model can beat.
 //!
@@ -13,6 +15,8 @@ pub mod batches;
 pub mod corpus;
 mod digest;
 mod error;
+pub mod frames;
+pub mod labelled;
 mod progress;
 pub mod stories;
 mod temporary;

@@ -37,13 +37,17 @@
 //!
 //! Text from [`text`] cut into windows anywhere has the same floor only in the limit of long T.
 
+mod exercises;
 mod grammar;
+mod posterior;
 #[cfg(test)]
 mod tests;
 mod windows;
 mod words;
 
+pub use exercises::{Exercise, ceiling_of_recall};
 pub use grammar::Sample;
+pub use posterior::MaskedBound;
 pub use windows::{StoryWindows, Validation};
 
 use crate::batches::key;
@@ -88,6 +92,32 @@ pub fn alphabet() -> Vec<char> {
 /// The tokenizer of the stories: one id per character of the [`alphabet`].
 pub fn tokenizer() -> Tokenizer {
     Tokenizer::of_characters(&alphabet())
+}
+
+/// The words and signs of the stories and of the [exercises](Exercise) made of them, sorted.
+pub fn vocabulary() -> Vec<String> {
+    let mut words = BTreeSet::new();
+    let mut add = |text: &str| words.extend(words_of(text).map(str::to_owned));
+    grammar::fragments(&words::story(), &mut add);
+    exercises::fragments(&mut add);
+    words.into_iter().collect()
+}
+
+/// A tokenizer of whole words: one id per word of the [`vocabulary`], then the special tokens of
+/// encoders.
+pub fn word_tokenizer() -> Tokenizer {
+    Tokenizer::of_words(&vocabulary())
+}
+
+/// Words and runs of signs, as a tokenizer of whole words sees them.
+fn words_of(text: &str) -> impl Iterator<Item = &str> {
+    // Stories are written with letters, spaces, and signs that stand alone.
+    let sign = |c: char| !c.is_alphanumeric() && !c.is_whitespace();
+    text.split_whitespace().flat_map(move |word| {
+        let cut = word.find(sign).unwrap_or(word.len());
+        let (word, signs) = word.split_at(cut);
+        [word, signs].into_iter().filter(|part| !part.is_empty())
+    })
 }
 
 /// The next story of a generator.

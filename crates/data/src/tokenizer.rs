@@ -6,7 +6,8 @@
 //! **Round trip.** `decode(encode(text))` is `text`, whatever the text, for bytes, byte-level
 //! BPE, WordPiece and Unigram as trained here, and for characters with byte fallback. A character
 //! tokenizer without it knows the characters it was trained on; others become its unknown token,
-//! or an error if it has none. Published tokenizers may change text on purpose (BERT's drops
+//! or an error if it has none. A tokenizer of whole words knows the words it was trained on, and
+//! does not keep spaces. Published tokenizers may change text on purpose (BERT's drops
 //! capitals and line ends).
 //!
 //! **Special tokens** are never made from plain text: `<|endoftext|>` in a document is twelve
@@ -21,6 +22,7 @@ mod files;
 mod guard;
 mod long_words;
 mod patterns;
+mod report;
 mod special;
 mod stream;
 #[cfg(test)]
@@ -30,6 +32,7 @@ mod vet;
 mod words;
 
 pub use cut::CutRule;
+pub use report::TextReport;
 pub use special::Special;
 pub use stream::StreamDecoder;
 pub use training::{Kind, SpecialText, Training};
@@ -41,6 +44,7 @@ use guard::guarded;
 use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use words::Words;
@@ -80,6 +84,27 @@ impl Tokenizer {
             return self.encode_broken_up(text);
         }
         Ok(ids)
+    }
+
+    /// The ids of a plain text as [`Self::encode`] gives them, and the bytes of the text that each
+    /// was made from. Slower: for finding tokens in a text.
+    pub fn encode_with_places(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>> {
+        let mut found = Vec::new();
+        let mut start = 0;
+        for piece in self.broken_up(text) {
+            let encoding = guarded(|| self.inner.encode(piece, false));
+            let encoding = encoding.map_err(|reason| self.failed(&reason))?;
+            for (&id, &(from, to)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
+                // A normaliser may give places that are not between two characters.
+                let from = text.floor_char_boundary(start + from.min(piece.len()));
+                let to = text.ceil_char_boundary(start + to.min(piece.len())).max(from);
+                if let Some(id) = self.without_leak(id) {
+                    found.push((id, from..to));
+                }
+            }
+            start += piece.len();
+        }
+        Ok(found)
     }
 
     /// The ids of a text in which special tokens are meant as such.
@@ -189,7 +214,15 @@ impl Tokenizer {
     /// (published Unigram models do): the text is cut inside each such place. A special token
     /// that still appears (made by a normaliser) gives way to the unknown token.
     fn encode_broken_up(&self, text: &str) -> Result<Vec<u32>> {
-        let unknown = self.special(Special::Unk);
+        let mut ids = Vec::new();
+        for piece in self.broken_up(text) {
+            ids.extend(self.run(piece)?);
+        }
+        Ok(ids.into_iter().filter_map(|id| self.without_leak(id)).collect())
+    }
+
+    /// The pieces of a text between cuts inside each special token that the model might make.
+    fn broken_up<'t>(&self, text: &'t str) -> Vec<&'t str> {
         let mut cuts = Vec::new();
         for (special, _) in &self.leaky {
             let first = special.chars().next().map_or(1, char::len_utf8);
@@ -202,14 +235,15 @@ impl Tokenizer {
         cuts.sort_unstable();
         cuts.dedup();
         cuts.push(text.len());
-        let mut ids = Vec::new();
         let mut start = 0;
-        for cut in cuts {
-            ids.extend(self.run(&text[start..cut])?);
-            start = cut;
-        }
-        let leaked = |id: u32| Some(id) != unknown && self.leaky.iter().any(|&(_, l)| l == id);
-        Ok(ids.into_iter().filter_map(|id| if leaked(id) { unknown } else { Some(id) }).collect())
+        cuts.into_iter().map(|cut| &text[std::mem::replace(&mut start, cut)..cut]).collect()
+    }
+
+    /// The id, or the unknown token if it is a special one that plain text must not make.
+    fn without_leak(&self, id: u32) -> Option<u32> {
+        let unknown = self.special(Special::Unk);
+        let leaked = Some(id) != unknown && self.leaky.iter().any(|&(_, leaky)| leaky == id);
+        if leaked { unknown } else { Some(id) }
     }
 
     fn check(&self, ids: &[u32]) -> Result<()> {
@@ -226,6 +260,17 @@ impl Tokenizer {
         match Self::from_value(&json, None) {
             Ok(tokenizer) if tokenizer.vocabulary == characters.len() => tokenizer,
             other => panic!("no tokenizer of {characters:?}: {other:?}"),
+        }
+    }
+
+    /// One id per word, in the given order, then the special tokens of encoders; other words are
+    /// unknown. Panics if a word is given twice or is one of these special tokens.
+    pub fn of_words(words: &[String]) -> Self {
+        let specials = Training::new(Kind::Word).specials;
+        let json = assemble::whole_words(words, Special::Unk.default_text(), &specials);
+        match Self::from_value(&json, None) {
+            Ok(tokenizer) if tokenizer.vocabulary == words.len() + specials.len() => tokenizer,
+            other => panic!("no tokenizer of {words:?}: {other:?}"),
         }
     }
 
@@ -273,7 +318,9 @@ impl Tokenizer {
         let direct = Direct::recognise(json);
         let own_pattern = json["normalizer"].is_null()
             && (json["pre_tokenizer"] == assemble::words() || is_gpt2(&json["pre_tokenizer"]));
-        let cut = match (&direct, own_pattern) {
+        let by_spaces =
+            json["normalizer"].is_null() && json["pre_tokenizer"] == assemble::white_space();
+        let cut = match (&direct, own_pattern || by_spaces) {
             (Some(_), _) => CutRule::Anywhere,
             (None, true) => CutRule::BeforeSpace,
             (None, false) => CutRule::BehindLine,

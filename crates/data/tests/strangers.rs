@@ -124,6 +124,35 @@ fn replacements_that_blow_up_text_are_refused() {
 }
 
 #[test]
+fn steps_that_lengthen_a_text_come_once() {
+    let folder = Folder::new();
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": true});
+    let bert = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+        "strip_accents": null, "lowercase": true});
+    for (key, list, part) in [
+        ("normalizer", "normalizers", json!({"type": "ByteLevel"})),
+        ("pre_tokenizer", "pretokenizers", bytes.clone()),
+        ("normalizer", "normalizers", bert),
+        // The map of nothing: an empty trie and no texts.
+        (
+            "normalizer",
+            "normalizers",
+            json!({"type": "Precompiled",
+            "precompiled_charsmap": "BAAAAAAAAAAA"}),
+        ),
+    ] {
+        let nested = |parts: Value| json!({ key: {"type": "Sequence", list: parts} });
+        folder.refused(&plain(&nested(json!([part, part]))), "more than one step");
+        let deep = json!([{"type": "Sequence", list: [part.clone()]}, part]);
+        folder.refused(&plain(&nested(deep)), "more than one step");
+    }
+    // Text to bytes before cutting, and bytes to text after: once each.
+    let usual = plain(&json!({"pre_tokenizer": bytes, "post_processor": bytes, "decoder": bytes}));
+    assert_eq!(folder.load(&usual).vocabulary_size(), 2);
+}
+
+#[test]
 fn settings_that_make_the_library_panic_are_refused() {
     let folder = Folder::new();
     for pattern in [json!({"Regex": ""}), json!({"String": ""})] {

@@ -2,12 +2,13 @@
 //! an index, as `transformers` reads and writes them.
 
 use crate::families::Family;
-use crate::families::names::{Piece, pieces};
+use crate::families::names::{Names, Piece, copies, pieces};
 use crate::json::{self, Fields};
+use crate::sentences;
 use crate::special::SpecialTokens;
 use crate::weights::{self, WeightFiles};
 use hearken_base::{Error, Kind, Result};
-use hearken_nn::config::ModelConfig;
+use hearken_nn::config::{HeadConfig, ModelConfig, PoolerConfig};
 use hearken_nn::models::{self, Model};
 use hearken_nn::scope::Weights;
 use hearken_store::Writer;
@@ -35,31 +36,74 @@ pub fn load(directory: &Path) -> Result<Loaded> {
 /// Loads a directory with its matrices and tables in `storage`. In 16 bits the model can be used but
 /// not trained.
 pub fn load_as(directory: &Path, storage: Storage) -> Result<Loaded> {
-    let path = directory.join("config.json");
-    let json = json::read(&path).map_err(|error| match error.kind() {
-        Kind::Io(ErrorKind::NotFound) => error
-            .with_hint("check the path: a model directory has config.json and model.safetensors"),
-        _ => error,
-    })?;
-    let fields = Fields::new(&path, &json);
-    let family = Family::named_by(&fields)?;
-    if fields.present("quantization_config").is_some() {
-        return Err(fields.unsupported("quantization_config", "none"));
-    }
-    let config = (family.read_config)(&fields)?;
-    config.validate().map_err(|error| error.within(path.display()))?;
-    if config.vocabulary() == 0 {
-        let message = format!("{}: the vocabulary is empty", path.display());
-        return Err(Error::new(message, "expected at least one token"));
-    }
-    let special = SpecialTokens::read(directory, &fields)?;
-    let files = WeightFiles::open(directory)?;
+    let Described { family, config, special, files } = Described::read(directory)?;
     // Parameters without numbers take no memory, whatever config.json says of their sizes.
     let model = models::build(&config, Weights::Unset);
     let pieces = pieces(family, &config, shapes(model.parameters()))?;
     let pieces = weights::check(&files, family, pieces)?;
     fill(model.parameters(), &pieces, &files, storage)?;
     Ok(Loaded { model, family, special })
+}
+
+/// What a directory says of its model, without its numbers.
+pub fn config_of(directory: &Path) -> Result<ModelConfig> {
+    Described::read(directory).map(|described| described.config)
+}
+
+/// A directory whose weights have not been read.
+struct Described {
+    family: &'static Family,
+    config: ModelConfig,
+    special: SpecialTokens,
+    files: WeightFiles,
+}
+
+impl Described {
+    fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join("config.json");
+        let json = json::read(&path).map_err(|error| match error.kind() {
+            Kind::Io(ErrorKind::NotFound) => error.with_hint(
+                "check the path: a model directory has config.json and model.safetensors",
+            ),
+            _ => error,
+        })?;
+        let fields = Fields::new(&path, &json);
+        let family = Family::named_by(&fields)?;
+        if fields.present("quantization_config").is_some() {
+            return Err(fields.unsupported("quantization_config", "none"));
+        }
+        let mut config = (family.read_config)(&fields)?;
+        if let ModelConfig::Encoder(config) = &mut config
+            && config.head == (HeadConfig::None {})
+            && let Some(head) = sentences::read(directory, config.context)?
+        {
+            config.head = head;
+        }
+        let within = |error: Error| error.within(path.display());
+        config.validate().map_err(within)?;
+        if config.vocabulary() == 0 {
+            let message = format!("{}: the vocabulary is empty", path.display());
+            return Err(Error::new(message, "expected at least one token"));
+        }
+        if config.labels().is_some_and(<[String]>::is_empty) {
+            let message = format!("{}: there are no labels", path.display());
+            return Err(Error::new(message, "expected at least one"));
+        }
+        let special = SpecialTokens::read(directory, &fields)?;
+        let files = WeightFiles::open(directory)?;
+        without_missing_pooler(&mut config, &files);
+        Ok(Self { family, config, special, files })
+    }
+}
+
+/// A bare encoder may have been saved with or without its pooler, and config.json does not say.
+fn without_missing_pooler(config: &mut ModelConfig, files: &WeightFiles) {
+    if let ModelConfig::Encoder(config) = config
+        && config.head.is_bare()
+        && !files.entries().any(|entry| entry.name.split('.').any(|part| part == "pooler"))
+    {
+        config.pooler = PoolerConfig::None;
+    }
 }
 
 /// Gives a model the weights of a directory, in f32. The directory must hold exactly its parameters.
@@ -71,6 +115,73 @@ pub fn load_into(directory: &Path, model: &dyn Model) -> Result<()> {
     let pieces = pieces(family, &model.config(), shapes(model.parameters()))?;
     let pieces = weights::check(&files, family, pieces)?;
     fill(model.parameters(), &pieces, &files, Storage::F32)
+}
+
+/// What [`load_body_into`] has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Initialised {
+    /// Parameters that have the numbers of the directory.
+    pub loaded: Vec<String>,
+    /// Parameters that the directory does not have, which are as they were.
+    pub fresh: Vec<String>,
+    /// Parameters of the directory that the model has no use for.
+    pub unused: Vec<String>,
+}
+
+/// What belongs to the head of a model: only a head of the same kind and labels has the same.
+const HEAD: &str = "head.";
+/// What an encoder may have or not, whatever is built upon it.
+const POOLER: &str = "pooler.";
+
+/// Gives a model the weights of a directory as far as they are those of the same body, in f32: all
+/// but a head that differs. What it does not find must belong to the head or the pooler.
+pub fn load_body_into(directory: &Path, model: &dyn Model) -> Result<Initialised> {
+    let Described { family, config, files, .. } = Described::read(directory)?;
+    let source = models::build(&config, Weights::Unset);
+    let all =
+        weights::check(&files, family, pieces(family, &config, shapes(source.parameters()))?)?;
+    let same_head = model.config().head() == config.head();
+    let known = |name: &str| source.parameters().iter().position(|known| known.name() == name);
+    let mut found = Initialised { loaded: Vec::new(), fresh: Vec::new(), unused: Vec::new() };
+    let mut chosen = Vec::new();
+    for parameter in model.parameters() {
+        let name = parameter.name();
+        let at = known(name).filter(|_| same_head || !name.starts_with(HEAD));
+        let Some(at) = at else {
+            if !name.starts_with(HEAD) && !name.starts_with(POOLER) {
+                return Err(Error::new(
+                    format!("{} has no {name}, which the model needs", directory.display()),
+                    "start from a directory whose model has the same body: the same choices, and \
+                     another head at most",
+                ));
+            }
+            found.fresh.push(name.to_owned());
+            continue;
+        };
+        let theirs = source.parameters().get(at).map(Param::shape);
+        if theirs != Some(parameter.shape()) {
+            let theirs = theirs.map(|shape| shape.to_string()).unwrap_or_default();
+            return Err(Error::new(
+                format!(
+                    "{name} is {theirs} in {}, expected {}",
+                    directory.display(),
+                    parameter.shape()
+                ),
+                "start from a directory whose model has the same sizes",
+            ));
+        }
+        chosen.push((parameter, at));
+        found.loaded.push(name.to_owned());
+    }
+    let names = source.parameters().iter().map(Param::name);
+    found.unused =
+        names.filter(|n| !found.loaded.iter().any(|l| l == n)).map(str::to_owned).collect();
+    // Nothing is changed before everything is known to fit.
+    for (parameter, at) in chosen {
+        let own: Vec<Piece> = all.iter().filter(|piece| piece.parameter == at).cloned().collect();
+        weights::fill(parameter, &own, &files, Storage::F32)?;
+    }
+    Ok(found)
 }
 
 /// Reads every parameter from its pieces, which are in the order of the parameters.
@@ -94,8 +205,8 @@ fn shapes(parameters: &[Param]) -> impl Iterator<Item = (&str, Shape)> {
     parameters.iter().map(|parameter| (parameter.name(), parameter.shape()))
 }
 
-/// Writes `config.json`, `generation_config.json` and `model.safetensors` (in f32), as the first
-/// family that can express the model.
+/// Writes `config.json` and `model.safetensors` (in f32), as the first family that can express the
+/// model; `generation_config.json`, if it generates; and how it embeds texts, if that is its use.
 pub fn save(
     directory: &Path,
     model: &dyn Model,
@@ -104,7 +215,10 @@ pub fn save(
     let config = model.config();
     let (family, own) = Family::expressing(&config);
     let parameters = model.parameters();
-    let pieces = pieces(family, &config, shapes(parameters))?;
+    let mut pieces = pieces(family, &config, shapes(parameters))?;
+    pieces.extend(copies(family, &config, shapes(parameters))?);
+    // In the order of the parameters.
+    pieces.sort_by_key(|piece| piece.parameter);
     std::fs::create_dir_all(directory).map_err(Error::io("write", directory))?;
     let about = json!({
         "model_type": family.model_type,
@@ -113,7 +227,14 @@ pub fn save(
     });
     let described = json::merged(json::merged(about, special.to_json()), own);
     json::write(&directory.join("config.json"), &described)?;
-    json::write(&directory.join("generation_config.json"), &special.to_json())?;
+    if model.generates().is_some() {
+        json::write(&directory.join("generation_config.json"), &special.to_json())?;
+    }
+    if let ModelConfig::Encoder(config) = &config
+        && !matches!(family.names, Names::Same)
+    {
+        sentences::write(directory, &config.head, config.stack.width)?;
+    }
     let listed: Vec<(String, Vec<usize>)> =
         pieces.iter().map(|piece| (piece.theirs.clone(), piece.shape.clone())).collect();
     let mut writer = Writer::create(&directory.join("model.safetensors"), &listed)?;

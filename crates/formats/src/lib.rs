@@ -12,10 +12,13 @@
 pub mod directory;
 pub mod families;
 mod json;
+mod sentences;
 pub mod special;
 pub mod weights;
 
-pub use directory::{Loaded, load, load_as, load_into, save, to_theirs};
+pub use directory::{
+    Initialised, Loaded, config_of, load, load_as, load_body_into, load_into, save, to_theirs,
+};
 pub use families::Family;
 pub use json::Fields;
 pub use special::SpecialTokens;

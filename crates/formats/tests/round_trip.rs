@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::tempdir;
 
+/// See encoders.rs.
+const ENCODERS: [&str; 3] = ["bert", "roberta", "distilbert"];
+
 fn special() -> SpecialTokens {
     SpecialTokens { begin: Some(1), ends: vec![2, 5], pad: None }
 }
@@ -36,7 +39,7 @@ fn every_variant_comes_back_to_the_bit() {
         let loaded = load(directory.path()).unwrap();
         assert_eq!((loaded.family, &loaded.special), (family, &special()), "{name}");
         // Defaults become explicit, and what only matters for training may be lost.
-        let ModelConfig::Decoder(mut same) = loaded.model.config();
+        let ModelConfig::Decoder(mut same) = loaded.model.config() else { panic!("{name}") };
         let (stack, want) = (&mut same.stack, &config.stack);
         assert_eq!(stack.kv_heads(), want.kv_heads(), "{name}");
         assert_eq!(stack.head_width(), want.head_width(), "{name}");
@@ -54,7 +57,7 @@ fn every_variant_comes_back_to_the_bit() {
         assert_eq!(model.logits(&tokens).data(), again.data(), "{name}");
         families.push(family);
     }
-    for family in ALL {
+    for family in ALL.iter().filter(|family| !ENCODERS.contains(&family.model_type)) {
         assert!(families.contains(family), "no variant is written as {family:?}");
     }
 }

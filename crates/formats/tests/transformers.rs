@@ -1,4 +1,4 @@
-//! Checkpoints that `transformers` has written, against what PyTorch makes of them: see
+//! Decoders that `transformers` has written, against what PyTorch makes of them: see
 //! `fixtures/make.py`.
 
 use hearken_formats::{Family, load, to_theirs};
@@ -45,10 +45,13 @@ fn logits_loss_and_every_gradient_are_those_of_pytorch() {
     let mut families: Vec<&Family> = Vec::new();
     for path in fixtures() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let loaded = load(&path).unwrap();
+        if loaded.model.encodes().is_some() {
+            continue; // see encoders.rs
+        }
         let text = std::fs::read_to_string(path.join("expected.json")).unwrap();
         let expected: Expected = serde_json::from_str(&text).unwrap();
         let wanted = TensorFile::open(&path.join("expected.safetensors")).unwrap();
-        let loaded = load(&path).unwrap();
         let model = loaded.model.predicts_tokens().unwrap();
         let (ids, targets) = (expected.ids.concat(), expected.targets.concat());
         let tokens = Tokens::new(&ids, expected.ids.len());

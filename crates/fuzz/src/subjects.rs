@@ -1,5 +1,6 @@
 //! Every reader of files, with good files to damage.
 
+mod labelled;
 mod models;
 mod texts;
 mod training;
@@ -46,7 +47,7 @@ impl Subject {
 
 /// All subjects.
 pub fn all() -> Vec<Subject> {
-    [models::subjects(), texts::subjects(), training::subjects()].concat()
+    [models::subjects(), texts::subjects(), labelled::subjects(), training::subjects()].concat()
 }
 
 #[cfg(test)]

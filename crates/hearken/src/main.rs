@@ -10,6 +10,7 @@ mod failure;
 mod kept;
 mod machine;
 mod model;
+mod stdin;
 mod terminal;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +45,7 @@ Examples:
   hearken plan --config gpt2-small   what a model costs, before anything runs
   hearken generate --prompt 'Once'   write with the newest run
   hearken eval --data book.txt       how well it predicts a text
+  hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
   hearken inspect weights            names, shapes and norms of its weights
   hearken lesson                     a course whose numbers are computed as you read
   hearken tokenizer train --help     learn a vocabulary from your text";
@@ -51,8 +53,11 @@ Examples:
 #[derive(Subcommand)]
 enum Command {
     Bench(commands::bench::Arguments),
+    Classify(commands::classify::Arguments),
     Doctor(commands::doctor::Arguments),
+    Embed(commands::embed::Arguments),
     Eval(commands::eval::Arguments),
+    Fill(commands::fill::Arguments),
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
     Lesson(commands::lesson::Arguments),
@@ -65,8 +70,11 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Classify(arguments) => commands::classify::run(&arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Embed(arguments) => commands::embed::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Fill(arguments) => commands::fill::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Lesson(arguments) => commands::lesson::run(&arguments),

@@ -2,4 +2,4 @@
 
 pub(crate) use hearken::show::StatusLine as Progress;
 pub(crate) use hearken::show::say;
-pub(crate) use hearken::show::terminal::{Terminal, seen, visible};
+pub(crate) use hearken::show::terminal::{Terminal, seen, visible, visible_json, visible_path};

@@ -7,13 +7,14 @@
 //! | `Gelu`         | x·Φ(x), Φ(x) = ½(1 + erf(x/√2))          | Φ(x) + x·e^(−x²/2)/√(2π)           |
 //! | `GeluTanh`     | x·½(1 + tanh u), u = √(2/π)(x + 0.044715x³) | σ + x·σ(1 − σ)·2u′, σ = σ(2u)   |
 //! | `Silu`         | x·σ(x), σ(x) = 1/(1 + e⁻ˣ)               | σ(x)·(1 + x·(1 − σ(x)))            |
+//! | `Tanh`         | tanh(x) = 1 − 2σ(−2x)                    | 4σ(−2x)·(1 − σ(−2x))               |
 //!
 //! ½(1 + tanh u) = σ(2u) turns the tanh into one exponential. A gated product is
 //! out = f(gate)·up: SwiGLU with `Silu`, GEGLU with `Gelu` or `GeluTanh` (Shazeer 2020,
 //! arXiv:2002.05202).
 //!
-//! NaN gives NaN, and so does −∞ where f is x·(something that is 0 there), as in PyTorch. The
-//! derivatives have their limits at ±∞.
+//! NaN gives NaN, and so does −∞ where f is x·(something that is 0 there), as in PyTorch. tanh is
+//! −1 and 1 at ±∞. The derivatives have their limits at ±∞.
 
 use crate::math::{normal, sigmoid_and_slope};
 use crate::simd::Simd;
@@ -34,6 +35,8 @@ pub enum Activation {
     GeluTanh,
     /// x·σ(x), also called Swish.
     Silu,
+    /// tanh(x)
+    Tanh,
 }
 
 /// √(2/π)
@@ -45,12 +48,13 @@ const CUBIC: f32 = 0.044715;
 
 impl Activation {
     /// All of them, for tests and tables.
-    pub const ALL: [Activation; 5] = [
+    pub const ALL: [Activation; 6] = [
         Activation::Relu,
         Activation::SquaredRelu,
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Silu,
+        Activation::Tanh,
     ];
 
     /// f(x) on a vector.
@@ -100,6 +104,16 @@ impl Activation {
                 let (gate, slope) = sigmoid_and_slope(s, s.mul(near, s.splat(-LOG2_E)));
                 (s.mul(x, gate), s.mul_add(near, slope, gate))
             }
+            Activation::Tanh => {
+                // Of |x|, where σ(−2|x|) is the smaller part: it vanishes as tanh becomes 1.
+                let far = s.mul(s.abs(x), s.splat(2.0 * LOG2_E));
+                let (rest, slope) = sigmoid_and_slope(s, far);
+                let value = s.mul_add(s.splat(-2.0), rest, s.splat(1.0));
+                let value = s.select(s.less(x, s.zero()), s.sub(s.zero(), value), value);
+                let is_number = s.less_equal(x, x);
+                let slope = s.mul(s.splat(4.0), slope);
+                (s.select(is_number, value, x), s.select(is_number, slope, x))
+            }
         }
     }
 }
@@ -132,6 +146,10 @@ macro_rules! for_activation {
             }
             Activation::Silu => {
                 let $activation = Activation::Silu;
+                $body
+            }
+            Activation::Tanh => {
+                let $activation = Activation::Tanh;
                 $body
             }
         }

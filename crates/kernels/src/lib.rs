@@ -22,6 +22,7 @@ pub mod attention;
 pub mod convert;
 pub mod counting;
 pub mod cross_entropy;
+pub mod dry;
 pub mod elementwise;
 pub mod embedding;
 pub mod gemm;

@@ -23,11 +23,12 @@ pub struct MappedFile {
 impl MappedFile {
     /// Maps the file at `path`.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
+        // Asked before it is opened, since opening a pipe would wait for a writer.
+        if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
         // Advisory, and unknown to some file systems: not getting it is no reason to stop.
         let _ = file.try_lock_shared();
         if metadata.len() == 0 {

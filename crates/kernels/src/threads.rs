@@ -22,6 +22,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
+use crate::dry;
 use pool::{PARTS, TASKS, board_of};
 use std::cell::Cell;
 use std::ops::Range;
@@ -107,7 +108,7 @@ pub fn shared_regions() -> u64 {
 }
 
 /// Calls `task(0)`, …, `task(tasks − 1)`, each once, on the threads of the pool; returns when
-/// all are done. A panic of a task is passed on.
+/// all are done. A panic of a task is passed on. In a [dry pass](crate::dry) it calls none of them.
 pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
     for_each_by_thread(count(), tasks, |_, i| task(i));
 }
@@ -116,6 +117,9 @@ pub fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
 /// as the first argument: for what a thread prepares once for all of its tasks. Tasks with the
 /// same number never run at the same time. Results must not depend on it.
 pub fn for_each_by_thread(threads: usize, tasks: usize, task: impl Fn(usize, usize) + Sync) {
+    if dry::is_on() {
+        return;
+    }
     let most = threads.min(count());
     let threads = most.min(tasks);
     if threads <= 1 {
@@ -136,8 +140,11 @@ pub fn for_each_by_thread(threads: usize, tasks: usize, task: impl Fn(usize, usi
 /// Calls `part(0)`, …, `part(parts − 1)`, each once, as many at a time as there are threads, each on
 /// one thread, with the others' help if there are more threads than parts. A panic of a part is
 /// passed on. Parts of parts run one after the other, and so do the parts of a second caller at the
-/// same time.
+/// same time. In a [dry pass](crate::dry), one of those that would run at the same time stands for all.
 pub fn side_by_side(parts: usize, part: impl Fn(usize) + Sync) {
+    if dry::is_on() {
+        return dry::side_by_side(parts, part);
+    }
     let together = PART.get().is_none() && count().min(parts) > 1;
     let threads = if together { pool::start(count() - 1) + 1 } else { 1 };
     let inside = |number: usize, index: usize| {

@@ -1,15 +1,18 @@
 use hearken::nn::config::{BiasConfig, Combine, DecoderConfig, PositionConfig, StackConfig};
-use hearken::nn::{cache::CacheKind, plan::Plan};
+use hearken::nn::{cache::CacheKind, config::ModelConfig};
+use hearken::tasks::rehearsal;
 
 fn main() {
-    let gpt2 = |kv_heads| {
+    let gpt2 = |kv_heads| -> ModelConfig {
         let position = PositionConfig::Learned { combine: Combine::Add };
         let sizes = StackConfig::new(12, 768, 12); // layers, width, heads
         let stack = StackConfig { bias: BiasConfig::ALL, position, kv_heads, ..sizes };
-        Plan::new(&DecoderConfig { vocabulary: 50257, context: 1024, tied: true, stack }.into())
+        DecoderConfig { vocabulary: 50257, context: 1024, tied: true, stack }.into()
     };
-    assert_eq!(gpt2(None).parameters(), 124_439_808);
-    assert_eq!(gpt2(None).cache_bytes(1024, CacheKind::F32), 75_497_472);
-    println!("grouped: {} bytes", gpt2(Some(4)).cache_bytes(1024, CacheKind::F32)); // a third
-    assert_eq!(gpt2(Some(4)).cache_bytes(1024, CacheKind::F32), 75_497_472 / 3);
+    let cache = |model| rehearsal::cache_bytes(model, 1024, CacheKind::F32).unwrap();
+    let cost = rehearsal::cost(&gpt2(None), &Default::default(), 1024).unwrap();
+    assert_eq!(cost.parameters(), 124_439_808);
+    assert_eq!(cache(&gpt2(None)), Some(75_497_472));
+    println!("grouped: {:?} bytes", cache(&gpt2(Some(4)))); // a third
+    assert_eq!(cache(&gpt2(Some(4))), Some(75_497_472 / 3));
 }

@@ -1,9 +1,12 @@
 //! Short names for what lessons do all the time.
 
+use hearken_nn::config::ModelConfig;
 use hearken_show::number;
 use hearken_show::svg::{BLUE, GREEN, GREY, ORANGE};
 use hearken_show::{Bar, Bars, Chart, Mark, Series};
+use hearken_tasks::rehearsal;
 use hearken_tensor::{Tensor, Var, ops};
+use hearken_train::{Cost, TrainConfig};
 
 /// A matrix that gets a gradient.
 pub(crate) fn matrix<const R: usize, const C: usize>(rows: [[f32; C]; R]) -> Var {
@@ -130,4 +133,10 @@ pub(crate) fn bars(title: &str, names: &[&str], lengths: &[f64]) -> Bars {
 /// `count` numbers from `low` to `high`.
 pub(crate) fn span(low: f64, high: f64, count: usize) -> impl Iterator<Item = f64> {
     (0..count).map(move |i| low + (high - low) * i as f64 / (count - 1).max(1) as f64)
+}
+
+/// What training a model costs, one sequence of so many tokens at a time, by a dry pass.
+pub(crate) fn cost(model: &ModelConfig, tokens: usize) -> Cost {
+    let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
+    rehearsal::cost(model, &train, tokens).expect("a valid model")
 }

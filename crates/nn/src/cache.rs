@@ -7,7 +7,7 @@
 //! `x ≈ q · scale` with `scale = max|x| / 127`, so an error of at most half a step, max|x| / 254.
 
 use hearken_kernels::attention::pages::{Kept, PAGE, Pages};
-use hearken_kernels::convert;
+use hearken_kernels::{convert, dry};
 use hearken_tensor::Tensor;
 use std::sync::Arc;
 
@@ -43,13 +43,22 @@ struct Page([Store; 2]);
 enum Store {
     F32(Tensor),
     F16(Vec<u16>),
-    Int8 { numbers: Vec<i8>, scales: Vec<f32> },
+    Int8 {
+        numbers: Vec<i8>,
+        scales: Vec<f32>,
+    },
+    /// What a dry pass would keep: how many bytes.
+    Dry {
+        bytes: usize,
+    },
 }
 
 impl Store {
     fn new(kind: CacheKind, heads: usize, width: usize) -> Self {
         let len = heads * PAGE * width;
         match kind {
+            CacheKind::F16 if dry::is_on() => Self::Dry { bytes: 2 * len },
+            CacheKind::Int8 if dry::is_on() => Self::Dry { bytes: len + 4 * heads * PAGE },
             CacheKind::F32 => Self::F32(Tensor::zeros([heads, PAGE, width])),
             CacheKind::F16 => Self::F16(vec![0; len]),
             CacheKind::Int8 => {
@@ -63,6 +72,7 @@ impl Store {
         let place = head * PAGE + row;
         let at = place * x.len()..(place + 1) * x.len();
         match self {
+            Self::Dry { .. } => {}
             Self::F32(kept) => kept.data_mut()[at].copy_from_slice(x),
             Self::F16(kept) => convert::f32_to_f16(x, &mut kept[at]),
             Self::Int8 { numbers, scales } => {
@@ -79,6 +89,7 @@ impl Store {
     fn kept(&self) -> Kept<'_> {
         match self {
             Self::F32(kept) => Kept::F32(kept.data()),
+            Self::Dry { .. } => Kept::F32(&[]),
             Self::F16(kept) => Kept::F16(kept),
             Self::Int8 { numbers, scales } => Kept::Int8(numbers, scales),
         }
@@ -87,6 +98,7 @@ impl Store {
     fn bytes(&self) -> usize {
         match self {
             Self::F32(x) => 4 * x.data().len(),
+            Self::Dry { bytes } => *bytes,
             Self::F16(x) => 2 * x.len(),
             Self::Int8 { numbers, scales } => numbers.len() + 4 * scales.len(),
         }
@@ -134,6 +146,9 @@ impl KeyValues {
         while self.pages.len() * PAGE < end {
             let stores = widths.map(|width| Store::new(kind, heads, width));
             self.pages.push(Arc::new(Page(stores)));
+        }
+        if dry::is_on() {
+            return; // the pages are counted; there is nothing to put there
         }
         for (index, page) in self.pages.iter_mut().enumerate().skip(start / PAGE) {
             let here = (index * PAGE).max(start)..((index + 1) * PAGE).min(end);

@@ -18,13 +18,18 @@
 //! one ([`hearken_base::settings`]). What cannot be seen from one value alone is checked by
 //! `validate`.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 mod choices;
+mod encoder;
 mod validate;
 
 pub use choices::{
     AttentionConfig, BiasConfig, Combine, DropoutConfig, FeedForwardConfig, FeedForwardKind,
     InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling,
 };
+pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
 
 use hearken_base::Result;
 use hearken_base::settings::{Setting, Table, Value};
@@ -36,11 +41,16 @@ use serde::Serialize;
 pub enum ModelConfig {
     /// Reads left to right and predicts the next token (GPT, Llama).
     Decoder(DecoderConfig),
+    /// Reads a whole text at once, in both directions (BERT).
+    Encoder(EncoderConfig),
 }
 
 impl Setting for ModelConfig {
     fn read(value: &Value<'_>) -> Result<Self> {
-        value.choice(&["decoder"], |_, t| DecoderConfig::fields(t).map(Self::Decoder))
+        value.choice(&["decoder", "encoder"], |kind, t| match kind {
+            "encoder" => EncoderConfig::fields(t).map(Self::Encoder),
+            _ => DecoderConfig::fields(t).map(Self::Decoder),
+        })
     }
 }
 
@@ -49,6 +59,7 @@ impl ModelConfig {
     pub fn validate(&self) -> Result<()> {
         match self {
             Self::Decoder(config) => config.validate(),
+            Self::Encoder(config) => config.validate(),
         }
     }
 
@@ -56,6 +67,7 @@ impl ModelConfig {
     pub fn vocabulary(&self) -> usize {
         match self {
             Self::Decoder(config) => config.vocabulary,
+            Self::Encoder(config) => config.vocabulary,
         }
     }
 
@@ -63,6 +75,7 @@ impl ModelConfig {
     pub fn set_vocabulary(&mut self, vocabulary: usize) {
         match self {
             Self::Decoder(config) => config.vocabulary = vocabulary,
+            Self::Encoder(config) => config.vocabulary = vocabulary,
         }
     }
 
@@ -70,6 +83,7 @@ impl ModelConfig {
     pub fn context(&self) -> usize {
         match self {
             Self::Decoder(config) => config.context,
+            Self::Encoder(config) => config.context,
         }
     }
 
@@ -77,13 +91,45 @@ impl ModelConfig {
     pub fn set_context(&mut self, context: usize) {
         match self {
             Self::Decoder(config) => config.context = context,
+            Self::Encoder(config) => config.context = context,
         }
+    }
+
+    /// How many numbers the head of an encoder gives for a text or a token; 0 if it has no such
+    /// head.
+    pub fn outputs(&self) -> usize {
+        match self {
+            Self::Decoder(_) => 0,
+            Self::Encoder(config) => config.head.outputs(),
+        }
+    }
+
+    /// How many types of tokens it knows; 0 for none.
+    pub fn types(&self) -> usize {
+        match self {
+            Self::Decoder(_) => 0,
+            Self::Encoder(config) => config.types,
+        }
+    }
+
+    /// What an encoder is used for; `None` of other kinds.
+    pub fn head(&self) -> Option<&HeadConfig> {
+        match self {
+            Self::Decoder(_) => None,
+            Self::Encoder(config) => Some(&config.head),
+        }
+    }
+
+    /// The names of its labels, if it has labels.
+    pub fn labels(&self) -> Option<&[String]> {
+        self.head().and_then(HeadConfig::labels)
     }
 
     /// All of its sizes.
     pub fn sizes(&self) -> String {
         match self {
-            Self::Decoder(DecoderConfig { vocabulary, context, stack, .. }) => {
+            Self::Decoder(DecoderConfig { vocabulary, context, stack, .. })
+            | Self::Encoder(EncoderConfig { vocabulary, context, stack, .. }) => {
                 format!("{}, context {context}, vocabulary {vocabulary}", stack.sizes())
             }
         }
@@ -92,7 +138,8 @@ impl ModelConfig {
     /// In a few words: sizes that a person wants to see first.
     pub fn summary(&self) -> String {
         match self {
-            Self::Decoder(DecoderConfig { vocabulary, context, stack, .. }) => format!(
+            Self::Decoder(DecoderConfig { vocabulary, context, stack, .. })
+            | Self::Encoder(EncoderConfig { vocabulary, context, stack, .. }) => format!(
                 "{} layers × {} wide, {} heads, context {context}, {vocabulary} tokens",
                 stack.layers, stack.width, stack.heads
             ),
@@ -103,6 +150,12 @@ impl ModelConfig {
 impl From<DecoderConfig> for ModelConfig {
     fn from(config: DecoderConfig) -> Self {
         Self::Decoder(config)
+    }
+}
+
+impl From<EncoderConfig> for ModelConfig {
+    fn from(config: EncoderConfig) -> Self {
+        Self::Encoder(config)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Models as data: [`config`] says what a model is made of, [`layers`] are its parts, [`block`] and
 //! [`stack`] put them together, and [`models`] has a file for every kind. A layer asks its [`scope`]
-//! for parameters; [`taps`] look inside while a [`pass`] runs. [`presets`] are the well-known models, [`plan`] says what a configuration costs
-//! before anything runs.
+//! for parameters; [`taps`] look inside while a [`pass`] runs.
+//! [`presets`] are the well-known models.
 //!
 //! Legend of dimensions: `B` batch, `T` target length, `S` source length, `C` model width, `H`
 //! heads, `K` key/value heads, `D` head width, `F` feed-forward width, `V` vocabulary, `L` layers.
@@ -9,10 +9,10 @@
 pub mod block;
 pub mod cache;
 pub mod config;
+pub mod gradcheck;
 pub mod layers;
 pub mod models;
 pub mod pass;
-pub mod plan;
 pub mod presets;
 pub mod scope;
 pub mod slot;

@@ -20,7 +20,24 @@ presets![
     "gpt2-medium",
     "gpt2-large",
     "gpt2-xl",
-    "llama-style"
+    "gpt3-small",
+    "gpt3-medium",
+    "gpt3-large",
+    "gpt3-xl",
+    "gpt3-2.7b",
+    "gpt3-6.7b",
+    "gpt3-13b",
+    "gpt3-175b",
+    "llama-style",
+    "bert-base",
+    "bert-large",
+    "encoder-small",
+    "story-labels",
+    "story-entities",
+    "story-questions",
+    "story-masks",
+    "story-pairs",
+    "classifier",
 ];
 
 /// The text of a preset.

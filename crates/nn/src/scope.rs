@@ -112,6 +112,9 @@ impl Scope {
         let factor = self.init.query_key_scale;
         if factor != 1.0 && self.model.weights != Weights::Unset {
             let mut value = matrix.value();
+            if value.is_dry() {
+                return matrix;
+            }
             for x in &mut value.data_mut()[..query_key_rows * columns] {
                 *x *= factor;
             }

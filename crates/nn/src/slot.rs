@@ -5,7 +5,9 @@
 //! as rows next to each other (1, rows, C), without padding: all layers but attention work on rows,
 //! and attention on each sequence by itself.
 
-use crate::cache::KeyValues;
+use crate::cache::{CacheKind, KeyValues};
+use crate::models::Generates;
+use hearken_kernels::attention::pages::PAGE;
 use std::ops::Range;
 
 /// What a layer remembers of a sequence. Another kind of layer has another kind of state.
@@ -148,4 +150,23 @@ impl LayerSlots<'_, '_> {
             LayerSlot { rows, start: feed.slot.length, state: &mut feed.slot.layers[layer] }
         })
     }
+}
+
+/// Bytes that the state of one sequence of so many tokens takes, to be asked in a
+/// [dry pass](hearken_kernels::dry). What two pages of tokens take more than one, all further ones take.
+pub fn bytes_for(model: &dyn Generates, tokens: usize, kind: CacheKind) -> u64 {
+    let after = |tokens: usize| {
+        let mut slot = model.slot(kind);
+        let ids = vec![0; tokens.min(model.context())];
+        if !ids.is_empty() {
+            model.step(&mut [Feed { ids: &ids, slot: &mut slot }]);
+        }
+        slot.bytes() as u64
+    };
+    if tokens <= 2 * PAGE {
+        return after(tokens);
+    }
+    let (one, two) = (after(PAGE), after(2 * PAGE));
+    let more = tokens.div_ceil(PAGE) as u64 - 2;
+    two.saturating_add(more.saturating_mul(two - one))
 }

@@ -1,7 +1,7 @@
 //! A stack of blocks: what encoders and decoders are made of.
 //!
 //! ```text
-//! x = dropout(x + P[positions])        (B, T, C)
+//! x = dropout(x + P[positions])        (B, T, C); BERT: dropout(norm(x + P[positions]))
 //! x = block(x), L times
 //! x = norm(x)                          (pre-norm)
 //! ```
@@ -21,6 +21,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Stack {
     positions: Arc<Positions>,
+    /// Of the sum of all embeddings.
+    embedding_norm: Option<Norm>,
     dropout: Dropout,
     blocks: Vec<Arc<Block>>,
     norm: Option<Norm>,
@@ -46,6 +48,7 @@ impl Stack {
         let pre = config.norm.placement == Placement::Pre;
         Self {
             positions: Arc::new(positions),
+            embedding_norm: None,
             dropout: scope.dropout("embedding.dropout", config.dropout.embedding),
             blocks: (0..config.layers).map(|i| Arc::new(block(i))).collect(),
             norm: pre.then(|| {
@@ -54,6 +57,13 @@ impl Stack {
             checkpointing: false,
             place: scope.place(),
         }
+    }
+
+    /// The same, with a norm behind the embeddings: parameters `embedding_norm.*`.
+    pub fn with_embedding_norm(mut self, scope: &Scope, config: &StackConfig) -> Self {
+        let scope = scope / "embedding_norm";
+        self.embedding_norm = Some(Norm::new(&scope, config.norm, config.width, config.bias.norm));
+        self
     }
 
     /// Computes blocks again in backward instead of keeping what is inside them.
@@ -73,15 +83,30 @@ impl Stack {
         x: Var,
         memory: Option<&Memory>,
         pass: &Pass,
+        sequences: Option<Sequences<'_, '_>>,
+    ) -> Var {
+        let x = pass.tap(&self.place, "embedding", x);
+        self.forward_embedded(x, memory, pass, sequences)
+    }
+
+    /// As [`Stack::forward`], of vectors that taps have seen: the sum of several embeddings.
+    pub fn forward_embedded(
+        &self,
+        x: Var,
+        memory: Option<&Memory>,
+        pass: &Pass,
         mut sequences: Option<Sequences<'_, '_>>,
     ) -> Var {
         let places = match &sequences {
             Some(sequences) => Some(sequences.places()),
             None => pass.layout().packing.as_ref().map(|packing| &*packing.positions),
         };
-        let x = pass.tap(&self.place, "embedding", x);
         let tap = |positions| pass.tap(&self.place, "positions", positions);
         let x = self.positions.join(x, places, tap);
+        let x = match &self.embedding_norm {
+            Some(norm) => norm.forward(&x, pass),
+            None => x,
+        };
         let mut x = self.dropout.forward(x, pass);
         for (i, block) in self.blocks.iter().enumerate() {
             let slots = sequences.as_mut().map(|sequences| sequences.layer(i));

@@ -24,7 +24,9 @@
 //! | name | shape | |
 //! |---|---|---|
 //! | `embedding` | (T, C) | of the tokens |
+//! | `types` | (T, C) | of the tokens' types, in encoders that know types |
 //! | `positions` | (T, C) | where positions are vectors |
+//! | `embedding_norm` | (T, C) | of their sum, in encoders that norm it |
 //! | `blocks.N.residual_before` | (T, C) | |
 //! | `blocks.N.norm1` | (T, C) | |
 //! | `blocks.N.attention.queries` | (H, T, D) | |
@@ -42,7 +44,9 @@
 //! | `….out` | (T, C) | as of attention |
 //! | `blocks.N.residual_after` | (T, C) | the sum |
 //! | `norm` | (T, C) | with pre-norm |
-//! | `logits` | (T, V) | |
+//! | `pooled` | (C) | in encoders with a pooler |
+//! | `head.norm` | (T, C) | where the head of a masked language model has one |
+//! | `logits` | (T, V) | of encoders also (N) or (T, N) for N labels or numbers |
 //!
 //! With post-norm, `residual_middle` and `residual_after` are the sums before the norms; the next
 //! `residual_before` is what the norm gave. In a model with two stacks, names begin with `encoder.`

@@ -1,6 +1,6 @@
 //! Everything that happens in one pass, by name: values and, given targets, their gradients.
 
-use crate::models::{PredictsTokens, Tokens};
+use crate::models::{self, Model, PredictsTokens, Targets, Tokens};
 use crate::pass::Pass;
 use crate::taps::{Pattern, Taps};
 use hearken_base::{Error, Result};
@@ -35,11 +35,27 @@ pub fn trace(
     targets: Option<&[u32]>,
     options: &TraceOptions,
 ) -> Result<Trace> {
+    let targets = targets.map(|targets| Targets::Tokens(targets.to_vec()));
+    trace_model(model, tokens, targets.as_ref(), options)
+}
+
+/// As [`trace`], of a model of any kind, with targets of that kind.
+pub fn trace_model(
+    model: &dyn Model,
+    tokens: &Tokens<'_>,
+    targets: Option<&Targets>,
+    options: &TraceOptions,
+) -> Result<Trace> {
     let taps = Arc::new(taps(options, targets.is_some())?);
     let pass = Pass::evaluate().watched(&taps);
-    let loss = targets.map(|targets| model.loss(tokens, targets, &pass, Options::default()).mean());
+    let loss = match targets {
+        Some(targets) => {
+            Some(models::loss(model, tokens, targets, &pass, Options::default())?.mean())
+        }
+        None => None,
+    };
     if loss.is_none() {
-        no_grad(|| model.logits_with(tokens, &pass));
+        no_grad(|| models::outputs(model, tokens, &pass));
     }
     if let Some(name) = taps.overflow() {
         let most = options.most_bytes.unwrap_or_default() as f64 / 1e6;

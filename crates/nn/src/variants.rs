@@ -2,8 +2,9 @@
 //! new variant is tested everywhere once it is listed here.
 
 use crate::config::{
-    AttentionConfig, BiasConfig, Combine, DecoderConfig, FeedForwardConfig, FeedForwardKind,
-    InitConfig, NormConfig, NormKind, Placement, PositionConfig, RopeScaling, StackConfig,
+    AttentionConfig, BiasConfig, Combine, DecoderConfig, EncoderConfig, FeedForwardConfig,
+    FeedForwardKind, HeadConfig, InitConfig, NormConfig, NormKind, Placement, PoolerConfig,
+    Pooling, PositionConfig, RopeScaling, StackConfig,
 };
 
 /// The smallest sensible decoder: 2 layers of width 16, 4 heads, 13 tokens.
@@ -141,4 +142,86 @@ fn others() -> Vec<(&'static str, DecoderConfig)> {
         ("mistral", DecoderConfig { tied: false, ..mistral }),
         ("qwen2", qwen),
     ]
+}
+
+/// The smallest sensible encoder, in BERT's shape: post-norm, learned positions, types of tokens, a
+/// norm of their sum, and a head that predicts hidden tokens.
+pub fn encoder() -> EncoderConfig {
+    let mut stack = base().stack;
+    stack.norm.placement = Placement::Post;
+    EncoderConfig {
+        vocabulary: 13,
+        context: 24,
+        types: 2,
+        embedding_norm: true,
+        pooler: PoolerConfig::None,
+        tied: true,
+        stack,
+        head: HeadConfig::Tokens { transform: true },
+    }
+}
+
+/// [`encoder`] as today's are: pre-norm, rotary positions, gated, without types.
+pub fn modern_encoder() -> EncoderConfig {
+    let mut config = EncoderConfig { types: 0, embedding_norm: false, ..encoder() };
+    let rope = PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
+    config.stack.position = rope;
+    config.stack.norm = NormConfig { kind: NormKind::Rms, placement: Placement::Pre, eps: 1e-5 };
+    config.stack.feed_forward = FeedForwardConfig { kind: FeedForwardKind::Geglu, width: Some(20) };
+    config.stack.bias = BiasConfig::NONE;
+    config
+}
+
+fn names_of(labels: &[&str]) -> Vec<String> {
+    labels.iter().map(|label| (*label).to_owned()).collect()
+}
+
+/// Every head of an encoder.
+pub fn heads() -> Vec<(&'static str, HeadConfig)> {
+    let labels = || names_of(&["good", "bad", "neither"]);
+    let embedding =
+        |pooling, normalised| HeadConfig::Embedding { pooling, normalised, most_tokens: Some(20) };
+    vec![
+        ("no head", HeadConfig::None {}),
+        ("tokens", HeadConfig::Tokens { transform: true }),
+        ("plain tokens", HeadConfig::Tokens { transform: false }),
+        ("classes", HeadConfig::Classes { labels: labels(), several: false }),
+        ("several classes", HeadConfig::Classes { labels: labels(), several: true }),
+        ("tags", HeadConfig::Tags { labels: names_of(&["O", "B-WHO", "I-WHO"]) }),
+        ("spans", HeadConfig::Spans {}),
+        ("numbers", HeadConfig::Numbers { outputs: 2 }),
+        ("first token", embedding(Pooling::Cls, false)),
+        ("mean", embedding(Pooling::Mean, true)),
+        ("last token", embedding(Pooling::Last, true)),
+    ]
+}
+
+/// Every stack of [`all`] as an encoder's, every head on two shapes of encoders, and one of
+/// everything else.
+pub fn encoders() -> Vec<(String, EncoderConfig)> {
+    let mut found = Vec::new();
+    for (name, DecoderConfig { stack, tied, .. }) in all() {
+        found.push((format!("encoder, {name}"), EncoderConfig { tied, stack, ..encoder() }));
+    }
+    for (name, head) in heads() {
+        for (shape, config) in [("bert", encoder()), ("modern", modern_encoder())] {
+            for pooler in [PoolerConfig::None, PoolerConfig::Tanh, PoolerConfig::Relu] {
+                let pools = matches!(head, HeadConfig::Classes { .. } | HeadConfig::Numbers { .. });
+                if pooler == PoolerConfig::None || pools || (head == HeadConfig::None {}) {
+                    let name = format!("{shape}, {name}, pooler {pooler:?}");
+                    found.push((
+                        name,
+                        EncoderConfig { head: head.clone(), pooler, ..config.clone() },
+                    ));
+                }
+            }
+        }
+    }
+    found.push(("bert, own head".to_owned(), EncoderConfig { tied: false, ..encoder() }));
+    let plain = HeadConfig::Tokens { transform: false };
+    let own_plain = EncoderConfig { tied: false, head: plain, ..modern_encoder() };
+    found.push(("modern, own plain head".to_owned(), own_plain));
+    found.push(("five types".to_owned(), EncoderConfig { types: 5, ..encoder() }));
+    found.push(("no types".to_owned(), EncoderConfig { types: 0, ..encoder() }));
+    found
 }

@@ -1,16 +1,15 @@
-//! Every variant of a decoder, whole: gradients, checkpointing, the cache, the planner.
+//! Every variant of a decoder, whole: gradients, checkpointing, the cache.
 
 use hearken_nn::cache::CacheKind;
 use hearken_nn::config::{DropoutConfig, FeedForwardKind};
+use hearken_nn::gradcheck::gradient_error;
 use hearken_nn::models::{Decoder, Generates, Model, PredictsTokens, Tokens};
 use hearken_nn::pass::{Noise, Pass};
-use hearken_nn::plan::Plan;
 use hearken_nn::scope::Weights;
 use hearken_nn::slot::Feed;
 use hearken_nn::variants;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::rng::Rng;
-use hearken_tensor::{Param, Tensor, no_grad};
 
 const BATCH: usize = 2;
 const TOKENS: usize = 11;
@@ -26,39 +25,8 @@ fn loss_of(model: &Decoder, pass: &Pass) -> hearken_tensor::Var {
     model.loss(&Tokens::new(&ids, BATCH), &targets, pass, Options::default()).mean()
 }
 
-/// The largest error of the gradient along random directions in the space of all parameters,
-/// against differences of the loss along them.
-fn gradient_error(model: &Decoder, step: f32) -> f64 {
-    let parameters = model.parameters();
-    loss_of(model, &Pass::evaluate()).backward();
-    let start: Vec<Tensor> = parameters.iter().map(Param::value).collect();
-    let mut worst = 0.0_f64;
-    for seed in 0..3 {
-        let mut rng = Rng::new(seed);
-        let direction: Vec<Tensor> =
-            parameters.iter().map(|p| rng.normal(p.shape(), 1.0)).collect();
-        let mut slope = 0.0;
-        for (parameter, direction) in parameters.iter().zip(&direction) {
-            let gradient = parameter.gradient().expect("every parameter takes part");
-            let pairs = gradient.data().iter().zip(direction.data());
-            slope += pairs.map(|(g, d)| f64::from(*g) * f64::from(*d)).sum::<f64>();
-        }
-        let at = |step: f32| {
-            for ((parameter, start), direction) in parameters.iter().zip(&start).zip(&direction) {
-                let mut moved = start.clone();
-                for (x, d) in moved.data_mut().iter_mut().zip(direction.data()) {
-                    *x += step * d;
-                }
-                parameter.set_value(moved);
-            }
-            f64::from(no_grad(|| loss_of(model, &Pass::evaluate())).value().item())
-        };
-        let near = at(step) - at(-step);
-        let far = at(2.0 * step) - at(-2.0 * step);
-        let differences = (8.0 * near - far) / (12.0 * f64::from(step));
-        worst = worst.max((slope - differences).abs() / (slope.abs() + 1.0));
-    }
-    worst
+fn error_of(model: &Decoder, step: f32) -> f64 {
+    gradient_error(model.parameters(), || loss_of(model, &Pass::evaluate()), step)
 }
 
 #[test]
@@ -73,9 +41,8 @@ fn gradients_match_differences_of_the_loss() {
         } else {
             (2e-3, 2e-3, 7..8)
         };
-        let errors: Vec<f64> = starts
-            .map(|seed| gradient_error(&Decoder::drawn(config.clone(), seed), step))
-            .collect();
+        let errors: Vec<f64> =
+            starts.map(|seed| error_of(&Decoder::drawn(config.clone(), seed), step)).collect();
         assert!(errors.iter().any(|error| *error < bound), "{name}: off by {errors:?}");
     }
 }
@@ -131,15 +98,6 @@ fn cached_logits_equal_uncached_ones() {
                 }
             }
         }
-    }
-}
-
-#[test]
-fn the_planner_counts_every_parameter() {
-    for (name, config) in variants::all() {
-        let model = Decoder::new(config.clone(), Weights::Unset);
-        let counted: usize = model.parameters().iter().map(|p| p.shape().len()).sum();
-        assert_eq!(Plan::new(&config.into()).parameters(), counted as u64, "{name}");
     }
 }
 

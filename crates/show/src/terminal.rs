@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::env;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 /// Writes a line to stderr, as `eprintln!` does. That nobody reads it any more, as in
 /// `hearken train 2>&1 | head -1`, is no reason to stop, where `eprintln!` would panic. Control
@@ -82,6 +83,26 @@ fn is_dumb() -> bool {
 /// text could rewrite what is on the screen, or what is pasted from it. Lines and tabs stay; others
 /// become `\u{1b}` and the like. So do characters that turn the direction of writing around.
 pub fn visible(text: &str) -> Cow<'_, str> {
+    replaced(text, |c, shown| shown.extend(c.escape_unicode()))
+}
+
+/// JSON without characters that command a terminal, as [`visible`] has it: they become `\u001b` and
+/// the like, which stands for the same text.
+pub fn visible_json(json: &str) -> Cow<'_, str> {
+    replaced(json, |c, shown| {
+        // None of them lies beyond 16 bits.
+        let digit = |place: u32| char::from_digit(u32::from(c) >> (4 * place) & 15, 16);
+        shown.extend(['\\', 'u']);
+        shown.extend([3, 2, 1, 0].into_iter().filter_map(digit));
+    })
+}
+
+/// The name of a file, [`visible`].
+pub fn visible_path(path: &Path) -> String {
+    visible(&path.display().to_string()).into_owned()
+}
+
+fn replaced(text: &str, replace: impl Fn(char, &mut String)) -> Cow<'_, str> {
     let is_hidden = |c: char| {
         let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         turns || c.is_control() && c != '\n' && c != '\t'
@@ -91,7 +112,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_hidden(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+        if is_hidden(c) { replace(c, &mut shown) } else { shown.push(c) }
     }
     Cow::Owned(shown)
 }
@@ -163,6 +184,12 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("a longword b", 3), ["a", "longword", "b"]);
         assert_eq!(wrap("", 3), [""; 0]);
+    }
+
+    #[test]
+    fn json_stays_the_same_json() {
+        let shown = visible_json("{\"text\": \"a\u{9b}2J\u{202e}é\u{7f}\"}");
+        assert_eq!(shown, r#"{"text": "a\u009b2J\u202eé\u007f"}"#);
     }
 
     #[test]

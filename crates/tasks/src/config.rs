@@ -24,6 +24,8 @@ pub struct RunConfig {
     pub model: ModelConfig,
     /// What it learns from.
     pub data: DataConfig,
+    /// What exactly it learns.
+    pub task: TaskConfig,
     /// How.
     pub train: TrainConfig,
     /// Did the user choose how many steps the warm-up has, rather than a default or a preset?
@@ -37,6 +39,7 @@ impl Setting for RunConfig {
             Ok(Self {
                 model: t.required("model")?,
                 data: t.or_default("data")?,
+                task: t.or_default("task")?,
                 train: t.or_default("train")?,
                 warmup_is_chosen: true,
             })
@@ -49,10 +52,18 @@ impl Setting for RunConfig {
 pub struct DataConfig {
     /// Text files, directories or JSON lines; `-` is standard input; none: generated stories.
     pub paths: Vec<PathBuf>,
-    /// The field of JSON lines that holds the text.
+    /// The field of JSON lines or the column of a table that holds the text.
     pub field: String,
-    /// The share of the text, at its end, that is held out.
+    /// The field of the second text, where rows have two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second: Option<String>,
+    /// The field of the label, the labels, the number or the similarity.
+    pub label: String,
+    /// The share of the text, at its end, that is held out; of labelled rows, the share of every
+    /// class.
     pub validation: f64,
+    /// Labelled rows that are held out, in files of their own, in place of a share.
+    pub held_out: Vec<PathBuf>,
     /// Which tokens, if none are given in `tokenizer_file`.
     pub tokenizer: TokenizerKind,
     /// How many different tokens, where there is a choice.
@@ -61,6 +72,9 @@ pub struct DataConfig {
     /// A tokenizer.json, or a directory that holds one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer_file: Option<PathBuf>,
+    /// Labelled rows are cut to so many tokens; to the model's context, unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_tokens: Option<usize>,
     /// Where windows of text begin.
     pub windows: WindowsKind,
     /// How many generated stories are held out.
@@ -73,10 +87,14 @@ impl Setting for DataConfig {
             Ok(Self {
                 paths: t.or("paths", Vec::new())?,
                 field: t.or("field", "text".to_owned())?,
+                second: t.optional("second")?,
+                label: t.or("label", "label".to_owned())?,
                 validation: t.or("validation", 0.1)?,
+                held_out: t.or("held_out", Vec::new())?,
                 tokenizer: t.or("tokenizer", TokenizerKind::Character)?,
                 vocabulary: t.optional("vocabulary")?,
                 tokenizer_file: t.optional("tokenizer_file")?,
+                most_tokens: t.optional("most_tokens")?,
                 windows: t.or("windows", WindowsKind::Random)?,
                 stories: t.or("stories", 500)?,
             })
@@ -87,6 +105,77 @@ impl Setting for DataConfig {
 impl Default for DataConfig {
     fn default() -> Self {
         settings::default()
+    }
+}
+
+/// What exactly an encoder learns; decoders have no such choices.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskConfig {
+    /// A model directory or a run whose body the model starts from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<PathBuf>,
+    /// The learning rate of all but the head; the same as the head's, unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_lr: Option<f64>,
+    /// The embeddings and so many of the first blocks stay as they are; 0 for none.
+    pub freeze: usize,
+    /// The share of tokens that a masked language model has to guess.
+    pub mask: f64,
+    /// Do all classes count alike, however many rows they have?
+    pub class_weights: bool,
+    /// τ of contrastive pairs.
+    pub temperature: f64,
+    /// Tokens from one window of a long context to the next; half a window, unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stride: Option<usize>,
+    /// Tokens of an answer, at most.
+    pub longest_answer: usize,
+}
+
+impl Setting for TaskConfig {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        value.table(|t| {
+            Ok(Self {
+                init: t.optional("init")?,
+                body_lr: t.optional("body_lr")?,
+                freeze: t.or("freeze", 0)?,
+                mask: t.or("mask", 0.15)?,
+                class_weights: t.or("class_weights", false)?,
+                temperature: t.or("temperature", 0.05)?,
+                stride: t.optional("stride")?,
+                longest_answer: t.or("longest_answer", 30)?,
+            })
+        })
+    }
+}
+
+impl Default for TaskConfig {
+    fn default() -> Self {
+        settings::default()
+    }
+}
+
+impl TaskConfig {
+    /// What the types alone do not rule out.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |name: &str, value: f64, expected: &str, hint: &str| {
+            Err(Error::new(format!("task.{name} is {value}, expected {expected}"), hint))
+        };
+        if !(self.mask > 0.0 && self.mask < 1.0) {
+            return bad("mask", self.mask, "a share above 0 and below 1", "0.15 is usual");
+        }
+        if !(1e-4..=100.0).contains(&self.temperature) {
+            let expected = "a number from 0.0001 to 100";
+            return bad("temperature", self.temperature, expected, "0.05 is usual");
+        }
+        if let Some(lr) = self.body_lr.filter(|lr| !(0.0..=1e6).contains(lr)) {
+            return bad("body_lr", lr, "a number from 0 to 1000000", "5e-5 is usual");
+        }
+        if self.stride == Some(0) || self.longest_answer == 0 {
+            let hint = "leave them out for the usual ones";
+            return Err(Error::new("task.stride and task.longest_answer are at least 1", hint));
+        }
+        Ok(())
     }
 }
 
@@ -105,6 +194,8 @@ pub enum TokenizerKind {
     WordPiece,
     /// Pieces chosen by their likelihood.
     Unigram,
+    /// One for every word of the vocabulary, and one for all other words.
+    Word,
 }
 
 impl Setting for TokenizerKind {
@@ -112,11 +203,12 @@ impl Setting for TokenizerKind {
         if String::read(value).is_ok_and(|name| name == "word-piece") {
             return Ok(Self::WordPiece); // an older spelling
         }
-        Ok(match value.name(&["character", "byte", "bpe", "wordpiece", "unigram"])? {
+        Ok(match value.name(&["character", "byte", "bpe", "wordpiece", "unigram", "word"])? {
             "byte" => Self::Byte,
             "bpe" => Self::Bpe,
             "wordpiece" => Self::WordPiece,
             "unigram" => Self::Unigram,
+            "word" => Self::Word,
             _ => Self::Character,
         })
     }
@@ -133,6 +225,28 @@ pub enum WindowsKind {
 }
 
 names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });
+
+/// What a new head on a given encoder learns by, unless a configuration is named. The body of the
+/// model is replaced by that of the given one.
+pub const FINE_TUNING: &str = r#"
+[model]
+kind = "encoder"
+context = 128
+layers = 1
+width = 8
+heads = 1
+head = { kind = "classes" }
+
+[task]
+body_lr = 5e-5
+
+[train]
+batch_size = 32
+lr = 1e-3
+optimizer = { kind = "adamw", beta2 = 0.999, weight_decay = 0.01 }
+schedule = { kind = "linear", floor = 0.0 }
+clip = 1.0
+"#;
 
 /// Held-out stories are kept in memory, a kilobyte each.
 const MOST_STORIES: usize = 1_000_000;
@@ -187,6 +301,7 @@ impl RunConfig {
     pub fn validate(&self) -> Result<()> {
         self.model.validate()?;
         self.data.validate()?;
+        self.task.validate()?;
         self.train.validate()
     }
 

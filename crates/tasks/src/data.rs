@@ -1,6 +1,10 @@
 //! From what a configuration names to tokens, batches and a validation set.
 
+mod random;
+
+use crate::batch::evaluation_rows;
 use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
+use crate::encoder::DIGEST;
 use hearken_base::{Error, Result};
 use hearken_data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
 use hearken_data::corpus::{
@@ -10,9 +14,9 @@ use hearken_data::tokenizer::{Kind, Special, Tokenizer, Training};
 use hearken_data::{Progress, stories};
 use hearken_formats::SpecialTokens;
 use hearken_train::RunDirectory;
-
-/// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
-const EVALUATION_TOKENS: usize = 4096;
+use random::{HeldOut, RandomTokens, Training as RandomBatches};
+use std::path::Path;
+use std::sync::Arc;
 
 /// See `hearken_data::stories`, "Windows".
 const CUT_STORIES: &str = "Training lies above validation because its rows are cut at the end of \
@@ -20,16 +24,17 @@ const CUT_STORIES: &str = "Training lies above validation because its rows are c
     there than in validation, where stories are whole.";
 
 // What preparing leaves in a run directory.
-const TOKENIZER: &str = "tokenizer.json";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 const TOKENS: &str = "corpus.ids";
 
 /// The files that preparing may leave in a run directory.
-pub const FILES: [&str; 2 + KEPT_FILES.len()] = {
-    let mut names = [TOKENIZER; 2 + KEPT_FILES.len()];
+pub const FILES: [&str; 3 + KEPT_FILES.len()] = {
+    let mut names = [TOKENIZER; 3 + KEPT_FILES.len()];
     names[1] = TOKENS;
+    names[2] = DIGEST;
     let mut i = 0;
     while i < KEPT_FILES.len() {
-        names[2 + i] = KEPT_FILES[i];
+        names[3 + i] = KEPT_FILES[i];
         i += 1;
     }
     names
@@ -92,6 +97,21 @@ impl TextData {
         })
     }
 
+    /// Random tokens, the same in every step: for what depends on sizes alone.
+    pub fn random(rows: usize, length: usize, vocabulary: usize) -> Result<Self> {
+        let tokens = Arc::new(RandomTokens::new(rows, length, vocabulary));
+        Ok(Self {
+            prompt: vec![0],
+            tokenizer: stories::tokenizer(),
+            validation: Some(Box::new(HeldOut(tokens.clone()))),
+            batches: Box::new(RandomBatches(tokens)),
+            floor: None,
+            name: "random tokens".to_owned(),
+            why_training_is_above: None,
+            notes: Vec::new(),
+        })
+    }
+
     fn text(
         config: &RunConfig,
         directory: &RunDirectory,
@@ -101,32 +121,9 @@ impl TextData {
         let (rows, seed) = (config.train.batch_size, config.train.seed);
         let length = config.model.context();
         let data = &config.data;
-        let again = directory.is_resumed(); // what is read only once has been read already
-        let keeping = Keeping { again, stop: Some(stop), ..Keeping::new(directory.path()) };
-        let source = Source::open_keeping(&data.paths, &data.field, &keeping, report)?;
-        let kept = directory.file(TOKENIZER);
-        let resumed = directory.is_resumed() && kept.exists();
-        let mut notes = Vec::new();
-        let tokenizer = match &data.tokenizer_file {
-            _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
-            Some(path) => Tokenizer::load(path)?,
-            None => {
-                let (texts, bytes) = (source.texts(), Some(source.length()));
-                training(data).train_noting(texts, bytes, report, &mut |note| notes.push(note))?
-            }
-        };
-        let validation = Validation::Fraction(data.validation);
-        let cache = directory.file(TOKENS);
-        let changes = if directory.is_resumed() { Changes::Refused } else { Changes::Allowed };
-        let corpus =
-            Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, report)?;
-        // Not before the tokens have been found to fit: a refused run keeps what it had.
-        if !resumed {
-            tokenizer.save(&kept)?;
-        }
-        if let Outcome::Rebuilt { reason } = &corpus.outcome {
-            notes.push(format!("the tokenised text was made anew, since {reason}"));
-        }
+        let place = Workplace::of(directory, stop);
+        let Read { tokenizer, corpus, notes } =
+            read_text(config, &place, None, data.validation, false, report)?;
         let batches: Box<dyn Batches> = match data.windows {
             WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
             WindowsKind::Shuffled => {
@@ -161,13 +158,6 @@ impl TextData {
         (batches.batches(), Box::new(batches))
     }
 
-    /// How many of so many batches are in a sample of so many tokens, at least one; 0 for all.
-    pub fn sampled(&self, tokens: u64, batches: usize) -> usize {
-        let length = self.batches.length();
-        let wanted = tokens / (evaluation_rows(length) * length).max(1) as u64;
-        if tokens == 0 { batches } else { (batches as u64).min(wanted.max(1)) as usize }
-    }
-
     /// What samples begin with.
     pub fn prompt(&self) -> Vec<u32> {
         self.prompt.clone()
@@ -185,37 +175,113 @@ impl TextData {
     /// Gives the model as many tokens as the tokenizer has, unless its configuration says how many;
     /// then there must be room for them.
     pub fn fit_vocabulary(&self, config: &mut RunConfig) -> Result<()> {
-        let tokens = self.tokenizer.vocabulary_size();
-        match config.model.vocabulary() {
-            0 => config.model.set_vocabulary(tokens),
-            given if given < tokens => {
-                return Err(Error::new(
-                    format!("the tokenizer has {tokens} tokens, but model.vocabulary is {given}"),
-                    format!("leave model.vocabulary out, and it will be {tokens}"),
-                ));
-            }
-            _ => {}
-        }
-        Ok(())
+        fit_vocabulary(&self.tokenizer, config)
     }
 }
 
-/// Windows of so many tokens in a batch of an evaluation.
-fn evaluation_rows(length: usize) -> usize {
-    (EVALUATION_TOKENS / length.max(1)).max(1)
+/// As [`TextData::fit_vocabulary`].
+pub(crate) fn fit_vocabulary(tokenizer: &Tokenizer, config: &mut RunConfig) -> Result<()> {
+    let tokens = tokenizer.vocabulary_size();
+    match config.model.vocabulary() {
+        0 => config.model.set_vocabulary(tokens),
+        given if given < tokens => {
+            return Err(Error::new(
+                format!("the tokenizer has {tokens} tokens, but model.vocabulary is {given}"),
+                format!("leave model.vocabulary out, and it will be {tokens}"),
+            ));
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
-fn training(data: &DataConfig) -> Training {
+/// Where files that are needed later are kept.
+#[derive(Clone, Copy)]
+pub struct Workplace<'a> {
+    /// A directory.
+    pub path: &'a Path,
+    /// Is it that of a run which goes on, with what was kept there?
+    pub resumed: bool,
+    /// Ends reading with an error of the kind `Io(Interrupted)` once it is set.
+    pub stop: &'a Stop,
+}
+
+impl<'a> Workplace<'a> {
+    /// The directory of a run.
+    pub fn of(directory: &'a RunDirectory, stop: &'a Stop) -> Self {
+        Self { path: directory.path(), resumed: directory.is_resumed(), stop }
+    }
+}
+
+/// Text that was read, as tokens.
+pub(crate) struct Read {
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) corpus: Corpus,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Reads running text. A tokenizer that is given is used; otherwise that of the configuration, or
+/// one that is learned from the text and kept, with the special tokens of encoders if wanted.
+pub(crate) fn read_text(
+    config: &RunConfig,
+    place: &Workplace<'_>,
+    given: Option<Tokenizer>,
+    held_out: f64,
+    for_encoder: bool,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Read> {
+    let data = &config.data;
+    let Workplace { path, resumed: again, stop } = *place;
+    // What is read only once has been read already, if a run goes on.
+    let keeping = Keeping { again, stop: Some(stop), ..Keeping::new(path) };
+    let source = Source::open_keeping(&data.paths, &data.field, &keeping, report)?;
+    let kept = path.join(TOKENIZER);
+    let resumed = again && kept.exists();
+    let mut notes = Vec::new();
+    let tokenizer = match (&data.tokenizer_file, given) {
+        (_, Some(tokenizer)) => tokenizer,
+        _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
+        (Some(path), None) => Tokenizer::load(path)?,
+        (None, None) => {
+            let (texts, bytes) = (source.texts(), Some(source.length()));
+            tokenizer_training(data, for_encoder).train_noting(
+                texts,
+                bytes,
+                report,
+                &mut |note| notes.push(note),
+            )?
+        }
+    };
+    let validation = if held_out > 0.0 { Validation::Fraction(held_out) } else { Validation::None };
+    let cache = path.join(TOKENS);
+    let changes = if again { Changes::Refused } else { Changes::Allowed };
+    let corpus = Corpus::prepare_with(&source, &validation, &tokenizer, &cache, changes, report)?;
+    // Not before the tokens have been found to fit: a refused run keeps what it had.
+    if !resumed {
+        tokenizer.save(&kept)?;
+    }
+    if let Outcome::Rebuilt { reason } = &corpus.outcome {
+        notes.push(format!("the tokenised text was made anew, since {reason}"));
+    }
+    Ok(Read { tokenizer, corpus, notes })
+}
+
+/// How the tokenizer of a configuration is learned.
+pub(crate) fn tokenizer_training(data: &DataConfig, for_encoder: bool) -> Training {
     let kind = match data.tokenizer {
         TokenizerKind::Character => Kind::Character,
         TokenizerKind::Byte => Kind::Byte,
         TokenizerKind::Bpe => Kind::Bpe,
         TokenizerKind::WordPiece => Kind::WordPiece,
         TokenizerKind::Unigram => Kind::Unigram,
+        TokenizerKind::Word => Kind::Word,
     };
     let mut training = Training::new(kind);
     if data.vocabulary.is_some() {
         training.vocabulary = data.vocabulary;
+    }
+    if for_encoder {
+        training.specials = Training::new(Kind::WordPiece).specials;
     }
     training
 }

@@ -2,18 +2,32 @@
 //!
 //! - [`config`]: the configuration of a run, `[model]`, `[data]` and `[train]` of one file.
 //! - [`data`]: from what a configuration names to tokens, batches and a validation set.
+//! - [`encoder`]: guess hidden words, label texts and words, answer questions, embed.
+//! - [`metrics`]: how good answers are, by the usual measures.
 //! - [`next_token`]: language models that predict the next token.
+//! - [`rehearsal`]: a task on tokens that mean nothing, for what a configuration costs and how fast it is.
 //! - [`open`]: a model directory or run, found, verified, loaded and joined with its tokenizer.
+//! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
+//! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
 
+mod batch;
 pub mod config;
 pub mod data;
+pub mod encoder;
+pub mod metrics;
 pub mod next_token;
 mod observe;
 pub mod open;
+pub mod prepared;
+pub mod reader;
+pub mod rehearsal;
 
-pub use config::{DataConfig, RunConfig};
+pub use config::{DataConfig, RunConfig, TaskConfig};
 pub use data::TextData;
+pub use encoder::{EncoderData, EncoderTask};
 pub use next_token::NextToken;
 pub use open::OpenModel;
+pub use prepared::Prepared;
+pub use reader::Reader;

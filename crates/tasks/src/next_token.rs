@@ -3,23 +3,25 @@
 //! The loss is the sum of −ln p over the targets of a micro-batch; an evaluation is its mean over
 //! the validation set, and on the way over a sample of it.
 
+use crate::batch::{Selection, tokens};
 use crate::data::TextData;
 use crate::observe;
+use crate::rehearsal::cost;
 use hearken_base::Result;
-use hearken_data::batches::{Batch, IGNORED};
+use hearken_data::batches::IGNORED;
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_infer::generate::{Flow, Request, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::models::{Generates, Model, Tokens};
-use hearken_nn::pass::{Layout, Noise, Pass};
-use hearken_nn::plan::Plan;
+use hearken_nn::models::{Generates, Model};
+use hearken_nn::pass::{Noise, Pass};
 use hearken_tensor::Param;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_train::{
     Evaluation, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
 };
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Tokens of a sample.
 const SAMPLE: usize = 200;
@@ -30,6 +32,8 @@ pub struct NextToken {
     data: TextData,
     options: Options,
     special: SpecialTokens,
+    /// Counted when it is first asked for.
+    operations: OnceLock<f64>,
 }
 
 impl NextToken {
@@ -43,22 +47,12 @@ impl NextToken {
             ..Options::default()
         };
         let special = data.special_tokens();
-        Self { model, data, options, special }
+        Self { model, data, options, special, operations: OnceLock::new() }
     }
 
     fn model(&self) -> &dyn Generates {
         self.model.generates().expect("checked when it was made")
     }
-}
-
-/// The tokens of a batch as a model reads them.
-fn tokens(batch: &Batch) -> Tokens<'_> {
-    let layout = match (&batch.packing, &batch.lengths) {
-        (Some(packing), _) => Layout::packed(&packing.segments, &packing.positions),
-        (None, Some(lengths)) => Layout::padded(lengths),
-        (None, None) => Layout::default(),
-    };
-    Tokens::new(&batch.inputs, batch.rows).laid_out(layout)
 }
 
 impl Task for NextToken {
@@ -69,7 +63,7 @@ impl Task for NextToken {
     fn loss(&self, at: Moment) -> Result<MicroLoss> {
         let batch = self.data.batches.micro_batch(at.step, at.micro_batch, at.micro_batches);
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
-        let loss = self.model().loss(&tokens(&batch), &batch.targets, &pass, self.options);
+        let loss = self.model().loss(&tokens(&batch, false), &batch.targets, &pass, self.options);
         Ok(MicroLoss::new(loss.sum, loss.weight, batch.inputs.len()))
     }
 
@@ -83,27 +77,25 @@ impl Task for NextToken {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>> {
         let (count, mut batches) = self.data.validation_batches();
-        let sampled = self.data.sampled(extent.sample, count);
-        // As evenly as can be, the first among them.
-        let in_sample = |i: usize| i as u64 * sampled as u64 % (count as u64) < sampled as u64;
+        let selection = Selection::new(extent, count, self.data.batches.length());
         // Of all that is looked at, and of the sample.
         let mut sums = [(0.0, 0); 2];
         let mut next = 0;
-        for i in (0..count).filter(|&i| extent.whole || in_sample(i)) {
+        for i in selection.batches() {
             progress(i as f64 / count as f64);
             let Some(batch) = batches.nth(i - next) else { break };
             next = i + 1;
-            let losses = self.model().token_losses(&tokens(&batch), &batch.targets);
+            let losses = self.model().token_losses(&tokens(&batch, false), &batch.targets);
             let loss = losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
             let counted = batch.targets.iter().filter(|target| **target != IGNORED).count();
-            for (sum, tokens) in &mut sums[..if in_sample(i) { 2 } else { 1 }] {
+            for (sum, tokens) in &mut sums[..if selection.in_sample(i) { 2 } else { 1 }] {
                 *sum += loss;
                 *tokens += counted;
             }
         }
         let [loss, sample] = sums.map(|(sum, tokens)| sum / tokens as f64);
         let tokens = sums[0].1;
-        let whole = extent.whole || sampled == count;
+        let whole = selection.is_whole();
         let metrics = vec![Metric::loss(loss).with_sample(sample)];
         Ok((tokens > 0).then_some(Evaluation { metrics, tokens, whole }))
     }
@@ -126,7 +118,7 @@ impl Task for NextToken {
         // One row is enough to see whether heads have collapsed.
         let batch = self.data.batches.rows_of(step, 0..1);
         Ok(observe::attention(|pass| {
-            self.model().hidden(&tokens(&batch), pass);
+            self.model().hidden(&tokens(&batch, false), pass);
         }))
     }
 
@@ -141,6 +133,10 @@ impl Task for NextToken {
     }
 
     fn flops_per_token(&self) -> f64 {
-        Plan::new(&self.model.config()).training_flops_per_token(self.data.batches.length())
+        *self.operations.get_or_init(|| {
+            let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
+            let cost = cost(&self.model.config(), &train, self.data.batches.length());
+            cost.map_or(0.0, |cost| cost.training.all())
+        })
     }
 }

@@ -32,6 +32,9 @@ pub(crate) fn attention(run: impl FnOnce(&Pass)) -> Observation {
 ///
 /// With wⱼ = exp(sⱼ − max), −Σ p ln p is ln Σw − Σ w·(s − max) / Σw: 0 if one key has all the weight.
 fn entropy(scores: &Tensor) -> Tensor {
+    if scores.is_dry() {
+        return Tensor::zeros([2]);
+    }
     let (mut sum, mut most, mut queries) = (0.0, 0.0, 0);
     for row in scores.data().chunks(scores.shape().width().max(1)) {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -6,7 +6,7 @@
 use hearken_base::{Error, Result};
 use hearken_data::tokenizer::{Special, Tokenizer};
 use hearken_formats::{self as formats, Family, Loaded, SpecialTokens};
-use hearken_nn::models::{Generates, Model, PredictsTokens};
+use hearken_nn::models::{Classifies, Encodes, Generates, Model, PredictsNumbers, PredictsTokens};
 use hearken_train::{checkpoint, files};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -44,6 +44,21 @@ impl OpenModel {
     /// The model as one that predicts tokens.
     pub fn predicts_tokens(&self) -> Result<&dyn PredictsTokens> {
         self.model.predicts_tokens().ok_or_else(|| self.cannot("predict tokens"))
+    }
+
+    /// The model as one that reads whole texts.
+    pub fn encodes(&self) -> Result<&dyn Encodes> {
+        self.model.encodes().ok_or_else(|| self.cannot("read whole texts, as encoders do"))
+    }
+
+    /// The model as one that labels texts.
+    pub fn classifies(&self) -> Result<&dyn Classifies> {
+        self.model.classifies().ok_or_else(|| self.cannot("label texts"))
+    }
+
+    /// The model as one that predicts numbers of texts.
+    pub fn predicts_numbers(&self) -> Result<&dyn PredictsNumbers> {
+        self.model.predicts_numbers().ok_or_else(|| self.cannot("predict numbers"))
     }
 
     fn cannot(&self, what: &str) -> Error {

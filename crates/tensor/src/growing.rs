@@ -2,6 +2,7 @@
 //! takes memory for those that a text has.
 
 use crate::tensor::Tensor;
+use hearken_kernels::dry;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -51,11 +52,14 @@ impl GrowingTable {
         let had = rows.shape().rows(); // another thread may have been here
         if n > had {
             // Twice as many as before: each row is computed and copied a few times at most.
-            let mut grown = Tensor::unset([n.max(2 * had).min(self.most), self.width]);
-            let (kept, new) = grown.data_mut().split_at_mut(had * self.width);
-            kept.copy_from_slice(rows.data());
-            for (i, row) in new.chunks_exact_mut(self.width.max(1)).enumerate() {
-                (self.fill)(had + i, row);
+            let dims = [n.max(2 * had).min(self.most), self.width];
+            let mut grown = dry::shared(|| Tensor::unset(dims));
+            if !grown.is_dry() {
+                let (kept, new) = grown.data_mut().split_at_mut(had * self.width);
+                kept.copy_from_slice(rows.data());
+                for (i, row) in new.chunks_exact_mut(self.width.max(1)).enumerate() {
+                    (self.fill)(had + i, row);
+                }
             }
             *rows = grown;
         }

@@ -75,7 +75,9 @@ impl HalfTensor {
         assert!(storage != Storage::F32, "a HalfTensor holds 16-bit numbers, not f32");
         let shape = shape.into();
         let mut bits = Pooled::take(shape.len());
-        bits.fill(0);
+        if !bits.is_dry() {
+            bits.fill(0);
+        }
         Self { shape, storage, bits: Arc::new(bits) }
     }
 

@@ -5,7 +5,7 @@ use crate::half::{HalfTensor, Storage, Weight};
 use crate::shape::Shape;
 use crate::side_by_side::current_part;
 use crate::tensor::Tensor;
-use hearken_kernels::threads;
+use hearken_kernels::{dry, threads};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -167,7 +167,8 @@ impl Param {
         let mut value = self.write();
         let Value::Whole { tensor, half } = &mut *value else { return Weight::from(&master) };
         let fresh = half.take().filter(|half| half.storage() == storage);
-        let rounded = fresh.unwrap_or_else(|| HalfTensor::new(tensor, storage));
+        let round = || dry::shared(|| HalfTensor::new(tensor, storage));
+        let rounded = fresh.unwrap_or_else(round);
         *half = Some(rounded.clone());
         Weight::rounded(rounded, master)
     }
@@ -207,6 +208,9 @@ impl Param {
         /// Numbers from which on several threads are worth it for one: 0.2 ms for one thread.
         const LARGE: usize = 1 << 20;
         let is_large = |i: usize| parameters[i].shape().len() >= LARGE;
+        if dry::is_on() {
+            return parameters.iter().map(f).collect(); // regions are not run there
+        }
         let mut results: Vec<T> = parameters.iter().map(|_| T::default()).collect();
         threads::for_row_chunks(parameters.len(), 1, [(&mut results, 1)], |i, [out]| {
             if !is_large(i.start) {

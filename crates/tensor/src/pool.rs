@@ -20,15 +20,26 @@ impl<E: Element> Pooled<E> {
     /// `len` elements with arbitrary content.
     pub fn take(len: usize) -> Self {
         let buffer = Buffer::pooled(len);
+        if buffer.is_dry() {
+            return Self(buffer); // in books of its own
+        }
         let bytes = len * size_of::<E>();
         let in_use = IN_USE.fetch_add(bytes, Ordering::Relaxed) + bytes;
         PEAK.fetch_max(in_use, Ordering::Relaxed);
         Self(buffer)
     }
+
+    /// Is it one of a [dry pass](hearken_kernels::dry), whose content means nothing?
+    pub(crate) fn is_dry(&self) -> bool {
+        self.0.is_dry()
+    }
 }
 
 impl<E: Element> Drop for Pooled<E> {
     fn drop(&mut self) {
+        if self.is_dry() {
+            return;
+        }
         IN_USE.fetch_sub(self.0.len() * size_of::<E>(), Ordering::Relaxed);
     }
 }

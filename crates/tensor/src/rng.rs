@@ -111,7 +111,9 @@ impl Rng {
 
     fn fill(&mut self, shape: impl Into<Shape>, mut f: impl FnMut(&mut Self) -> f32) -> Tensor {
         let mut tensor = Tensor::unset(shape);
-        tensor.data_mut().iter_mut().for_each(|x| *x = f(self));
+        if !tensor.is_dry() {
+            tensor.data_mut().iter_mut().for_each(|x| *x = f(self));
+        }
         tensor
     }
 }

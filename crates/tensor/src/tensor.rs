@@ -28,7 +28,7 @@ impl Tensor {
     pub fn unset(shape: impl Into<Shape>) -> Self {
         let shape = shape.into();
         let mut storage = Pooled::take(shape.len());
-        if cfg!(debug_assertions) {
+        if cfg!(debug_assertions) && !storage.is_dry() {
             storage.fill(f32::NAN);
         }
         Self { shape, storage: Arc::new(storage) }
@@ -37,7 +37,9 @@ impl Tensor {
     /// All elements `value`.
     pub fn full(shape: impl Into<Shape>, value: f32) -> Self {
         let mut tensor = Self::unset(shape);
-        tensor.data_mut().fill(value);
+        if !tensor.is_dry() {
+            tensor.data_mut().fill(value);
+        }
         tensor
     }
 
@@ -71,10 +73,18 @@ impl Tensor {
     pub fn data_mut(&mut self) -> &mut [f32] {
         if Arc::get_mut(&mut self.storage).is_none() {
             let mut own = Pooled::take(self.shape.len());
-            own.copy_from_slice(&self.storage);
+            if !own.is_dry() {
+                own.copy_from_slice(&self.storage);
+            }
             self.storage = Arc::new(own);
         }
         Arc::get_mut(&mut self.storage).expect("made unique above")
+    }
+
+    /// Is it one of a [dry pass](hearken_kernels::dry)? Its numbers mean nothing then, and a loop over
+    /// them would cost the memory that the pass is there to save. Small ones never are.
+    pub fn is_dry(&self) -> bool {
+        self.storage.is_dry()
     }
 
     /// Does no other handle share the numbers?

@@ -31,6 +31,9 @@ const UNFINISHED: &str = ".unfinished-";
 /// Limits for text files, far above what is ever written.
 const MOST_TEXT: u64 = 16 << 20;
 
+/// Bytes of another file of a checkpoint than weights; the largest are tokenizers.
+const MOST_LISTED: u64 = 256 << 20;
+
 /// The version of [`State`] that is written.
 const FORMAT: u32 = 2;
 /// The oldest that is read. Format 1 had no metrics but the loss; see
@@ -341,6 +344,11 @@ fn verify_files(path: &Path, required: &[&str], wanted: impl Fn(&str) -> bool) -
         let file = path.join(name);
         if !file.is_file() {
             return Err(error::damaged(path, format!("{name} is missing")));
+        }
+        // A text that is far too long is refused before it is read.
+        let length = fs::metadata(&file).map_err(error::io("read", &file))?.len();
+        if !name.ends_with(".safetensors") && length > MOST_LISTED {
+            return Err(error::damaged(path, format!("{name} has {length} bytes")));
         }
         if files::checksum(&file)? != sum {
             return Err(error::damaged(path, format!("{name} is not what was written")));

@@ -12,6 +12,9 @@
 //! ```
 //! Every key has a default; one that is not known is an error.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use crate::early_stopping::EarlyStoppingConfig;
 use crate::ema::EmaConfig;
 use crate::optimizer::{DecayRule, OptimizerConfig};

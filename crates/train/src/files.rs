@@ -89,11 +89,13 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
 }
 
 /// Removes what [`write_atomically`], [`replace`] and [`point`] leave behind in `directory` if they
-/// are killed. Nobody else may be writing there.
+/// are killed, and what preparing data leaves (`NAME.PID.tmp`). Nobody else may be writing there.
 pub(crate) fn sweep(directory: &Path) {
+    let is_id = |id: &str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
     let is_left = |name: &str| {
-        let process = name.strip_prefix('.').and_then(|name| name.rsplit_once(TEMPORARY));
-        process.is_some_and(|(_, id)| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()))
+        let ours = name.strip_prefix('.').and_then(|name| name.rsplit_once(TEMPORARY));
+        let data = name.strip_suffix(".tmp").and_then(|name| name.rsplit_once('.'));
+        ours.or(data).is_some_and(|(_, id)| is_id(id))
     };
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if is_left(&entry.file_name().to_string_lossy()) {
@@ -171,6 +173,19 @@ mod tests {
         write_atomically(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = [".last.tmp-12", "tokenizer.json.12.tmp", "stdin.txt.3.tmp", "pipe-1.txt.9.tmp"];
+        let kept = ["notes.tmp", "a.12", "b.x1.tmp", ".c.tmp-", "metrics.jsonl"];
+        for name in left.iter().chain(&kept) {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        sweep(dir.path());
+        let exists = |name: &&str| dir.path().join(name).exists();
+        assert!(!left.iter().any(exists) && kept.iter().all(exists));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`optimizer`], [`schedule`], [`norms`], [`ema`], [`early_stopping`]: the parts of a step.
 //! - [`evaluation`]: what is measured on the validation set, as named metrics.
 //! - [`stepper`]: from the gradients of a batch to new weights, without any file.
+//! - [`cost`]: what training takes, found by a dry run of the same steps.
 //! - [`trainer`]: the loop; [`progress`] reports its progress, [`diagnose`] finds problems.
 //! - [`run_dir`], [`metrics`], [`tensorboard`], [`plot`], [`report`]: what a run leaves behind.
 //! - [`checkpoint`]: saved states that survive power cuts and are verified when read.
@@ -15,6 +16,7 @@
 
 pub mod checkpoint;
 pub mod config;
+pub mod cost;
 pub mod diagnose;
 pub mod early_stopping;
 pub mod ema;
@@ -36,6 +38,7 @@ pub mod tensorboard;
 pub mod trainer;
 
 pub use config::{Precision, TrainConfig};
+pub use cost::{Cost, Memory};
 pub use evaluation::{Better, Evaluation, Extent, Metric};
 pub use hearken_base::{Error, Kind, Result};
 pub use metrics::{Row, Score};

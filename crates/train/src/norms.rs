@@ -1,5 +1,6 @@
 //! Norms of gradients, weights and updates, in a fixed order of additions.
 
+use hearken_kernels::dry;
 use hearken_kernels::elementwise::{axpy, sum_of_squares};
 use hearken_tensor::Param;
 use std::collections::HashMap;
@@ -88,6 +89,9 @@ pub fn clip_factor(norm: f64, most: f64) -> f64 {
 /// ‖new − old‖², without a third tensor.
 pub fn difference_square(new: &[f32], old: &[f32]) -> f64 {
     assert_eq!(new.len(), old.len(), "{} numbers before, {} after", old.len(), new.len());
+    if dry::is_on() {
+        return 0.0;
+    }
     let mut difference = [0.0; 4096]; // 16 KiB, half of a first-level cache
     let mut sum = 0.0;
     for (new, old) in new.chunks(difference.len()).zip(old.chunks(difference.len())) {

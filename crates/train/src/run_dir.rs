@@ -76,6 +76,7 @@ impl RunDirectory {
                 "choose another --out, a directory of its own",
             ));
         }
+        check_places(path)?;
         let made = !path.exists();
         fs::create_dir_all(path.join("checkpoints")).map_err(error::io("create", path))?;
         Ok(Self { made, ..Self::lock(path, false)? })
@@ -86,6 +87,7 @@ impl RunDirectory {
         if !Self::holds_run(path) {
             return Err(nothing_to_resume(path));
         }
+        check_places(path)?;
         fs::create_dir_all(path.join("checkpoints")).map_err(error::io("create", path))?;
         Self::lock(path, true)
     }
@@ -117,6 +119,7 @@ impl RunDirectory {
     }
 
     fn lock(path: &Path, resumed: bool) -> Result<Self> {
+        check_places(path)?;
         let name = path.join("lock");
         let mut lock = File::options()
             .read(true)
@@ -179,6 +182,27 @@ impl RunDirectory {
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
         files::write_atomically(&self.file(name), content.as_bytes())
     }
+}
+
+/// Files that a run changes where they are, and the directory in which it deletes: they must be its
+/// own. A run from elsewhere may hold links in their places, which would lead to files of the user.
+fn check_places(path: &Path) -> Result<()> {
+    for name in ["lock", "metrics.jsonl", "diagnostics.jsonl", "checkpoints"] {
+        let place = path.join(name);
+        let Ok(metadata) = fs::symlink_metadata(&place) else { continue };
+        let (fits, expected) = match name {
+            "checkpoints" => (metadata.is_dir(), "a directory"),
+            _ => (metadata.is_file(), "a regular file"),
+        };
+        if !fits {
+            let found = if metadata.is_symlink() { "a link" } else { "something else" };
+            return Err(Error::new(
+                format!("{} is {found}, expected {expected}", place.display()),
+                "remove it; a run on another disk is a link to the whole run directory",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn nothing_to_resume(path: &Path) -> Error {
@@ -293,6 +317,25 @@ mod tests {
         drop(run);
         let error = RunDirectory::create(dir.path(), &[]).err().unwrap();
         assert_eq!(error.kind(), Kind::Exists, "{error}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn links_in_a_run_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        for name in ["lock", "metrics.jsonl", "diagnostics.jsonl", "checkpoints"] {
+            let run = dir.path().join(format!("run-{name}"));
+            fs::create_dir(&run).unwrap();
+            fs::write(run.join("config.toml"), "").unwrap();
+            fs::write(&victim, "mine").unwrap();
+            std::os::unix::fs::symlink(&victim, run.join(name)).unwrap();
+            for opened in [RunDirectory::open(&run), RunDirectory::create(&run, &[])] {
+                let error = opened.err().unwrap();
+                assert!(error.hint().is_some(), "{error}");
+            }
+            assert_eq!(fs::read(&victim).unwrap(), b"mine", "{name}");
+        }
     }
 
     #[test]

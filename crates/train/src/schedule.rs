@@ -16,6 +16,9 @@
 //! `inverse-sqrt` with `lr = (C·w)^−½`, which is what it is at its peak; here the peak is at
 //! `t = w + 1`, the first step after the warm-up.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use hearken_base::settings::{self, Setting, Value};
 use hearken_base::{Error, Result, names};
 use serde::Serialize;

@@ -19,7 +19,7 @@ use hearken_base::Result;
 use hearken_kernels::elementwise::sum_of_squares;
 use hearken_kernels::isa;
 use hearken_tensor::half::LossScaler;
-use hearken_tensor::{Param, Tensor, side_by_side, with_storage};
+use hearken_tensor::{Param, Tensor, profile, side_by_side, with_storage};
 use std::time::Instant;
 
 /// Everything that changes with a step, but for the task's own state.
@@ -98,9 +98,25 @@ impl Stepper {
         }
     }
 
+    /// Gives every parameter a learning rate of its own: the run's times `factor`.
+    pub fn scale_rates(&mut self, factor: impl Fn(&Param) -> f64) {
+        self.optimizer.scale_rates(factor);
+    }
+
     /// The parameters that learn.
     pub fn parameters(&self) -> &[Param] {
         &self.parameters
+    }
+
+    /// Bytes of what the optimiser keeps from step to step.
+    pub fn optimizer_bytes(&self) -> u64 {
+        bytes(self.optimizer.tensors().iter().map(|(_, tensor)| tensor.shape().len()))
+    }
+
+    /// Bytes of the averages of the weights, if there are any.
+    pub fn average_bytes(&self) -> u64 {
+        let learned = || self.parameters.iter().map(|p| p.shape().len());
+        self.ema.as_ref().map_or(0, |_| bytes(learned()))
     }
 
     /// Steps in a row without finite gradients.
@@ -119,6 +135,7 @@ impl Stepper {
         let lr = self.config.lr_at(step);
         let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
         let batch = self.gradients(task, step)?;
+        profile::mark("(parts added up)");
         let mut updates = observe.then(|| vec![(0.0, 0.0); self.parameters.len()]);
         let (change, loss, gradient_squares) = if batch.weight == 0.0 {
             (Change::NoTargets, f64::NAN, vec![0.0; self.parameters.len()])
@@ -126,9 +143,11 @@ impl Stepper {
             let loss = batch.sum / batch.weight;
             let factor = 1.0 / (f64::from(scale) * batch.weight);
             let squares = norms::gradient_squares(&self.parameters, factor);
+            profile::mark("(gradient norm)");
             (self.update(lr, loss, factor, &squares, updates.as_deref_mut()), loss, squares)
         };
         self.optimizer.zero_gradients();
+        profile::mark("(optimiser)");
         if batch.sum.is_finite() {
             for (at, carried) in batch.carried {
                 task.carry(at, carried);
@@ -232,6 +251,11 @@ impl Stepper {
             None => f(),
         }
     }
+}
+
+/// Bytes of so many numbers.
+fn bytes(lengths: impl Iterator<Item = usize>) -> u64 {
+    lengths.map(|len| (len * size_of::<f32>()) as u64).sum()
 }
 
 /// The norm of all gradients together.

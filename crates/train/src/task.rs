@@ -6,6 +6,7 @@
 //! makes a resumed run equal to an uninterrupted one.
 
 use crate::evaluation::{Evaluation, Extent};
+use crate::report::Table;
 use hearken_base::Result;
 use hearken_tensor::{Param, Tensor, Var};
 use std::path::Path;
@@ -74,6 +75,12 @@ pub trait Task: Sync {
     /// them are [trainable](Param::is_trainable) must not change during a run.
     fn parameters(&self) -> Vec<Param>;
 
+    /// The learning rate of a parameter, as a multiple of the run's. Must not change during a run.
+    fn rate(&self, parameter: &Param) -> f64 {
+        let _ = parameter;
+        1.0
+    }
+
     /// The loss of a micro-batch, with its graph. All randomness comes from `at`. Called with the
     /// run's 16-bit storage set, if it has one; for several micro-batches at the same time, if the
     /// run computes them in parallel.
@@ -110,6 +117,11 @@ pub trait Task: Sync {
         extent: Extent,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>>;
+
+    /// For the report: what the last evaluation looked like in detail.
+    fn tables(&self) -> Vec<Table> {
+        Vec::new()
+    }
 
     /// Something the model makes now, for people to look at. Must be a function of the weights
     /// and `step` alone.

@@ -138,7 +138,6 @@ struct Trainer<'a> {
     evaluations: Evaluations,
     /// Steps done.
     step: u64,
-    tokens: u64,
     run: RunDirectory,
     checkpoints: Checkpoints,
     records: Records,
@@ -149,8 +148,10 @@ struct Trainer<'a> {
     waiting: Waiting,
 }
 
-/// When this process started, and from where.
+/// Time and tokens that the run has taken, and from where this process started.
 struct Clock {
+    /// Tokens seen, over all parts of the run.
+    tokens: u64,
     /// Seconds of training before this process.
     seconds_before: f64,
     started: Instant,
@@ -191,7 +192,8 @@ impl<'a> Trainer<'a> {
                 format!("to go on, give --steps with more than {step}"),
             ));
         }
-        let stepper = Stepper::new(config, parameters.clone());
+        let mut stepper = Stepper::new(config, parameters.clone());
+        stepper.scale_rates(|parameter| task.rate(parameter));
         let layers = Layers::new(stepper.parameters());
         let (run, stop) = (setup.run, setup.stop);
         let config_text = instruction_set::noted(&setup.config_text);
@@ -217,7 +219,8 @@ impl<'a> Trainer<'a> {
         let better = deciding.map_or(Better::Lower, |metric| metric.better);
         watch.replay(records.rows(), records.entries(), layers.sizes(), better);
         let sample = Some(config.evaluate_tokens);
-        let clock = Clock { seconds_before: 0.0, started: Instant::now(), started_from: step };
+        let started = Instant::now();
+        let clock = Clock { tokens: 0, seconds_before: 0.0, started, started_from: step };
         let mut trainer = Self {
             task,
             config,
@@ -226,7 +229,6 @@ impl<'a> Trainer<'a> {
             watch,
             evaluations: Evaluations { sample, ..Evaluations::default() },
             step,
-            tokens: 0,
             run,
             checkpoints,
             records,
@@ -333,7 +335,7 @@ impl<'a> Trainer<'a> {
         let observe = self.is_observed(self.step + 1);
         let result = self.stepper.step(&mut *self.task, self.step, observe)?;
         self.step += 1;
-        self.tokens += result.tokens as u64;
+        self.clock.tokens += result.tokens as u64;
         self.look(&result)?;
         let most = most_skipped(self.config.precision);
         if self.stepper.skipped() >= most {
@@ -444,7 +446,7 @@ impl<'a> Trainer<'a> {
             train_loss: rows.last().and_then(|row| row.train_loss),
             validation: evaluated.map_or(Vec::new(), |row| row.validation.clone()),
             best: self.evaluations.best.clone(),
-            tokens: self.tokens,
+            tokens: self.clock.tokens,
             elapsed_seconds: self.seconds(),
             checkpoint: self.checkpoints.last(),
         }

@@ -119,3 +119,21 @@ fn a_frozen_parameter_gets_no_state_and_no_update() {
     assert_eq!(p.value().data(), before.data());
     assert_ne!(q.value().data(), before.data());
 }
+
+#[test]
+fn a_parameter_may_have_a_learning_rate_of_its_own() {
+    let muon: OptimizerConfig = Settings::parse("kind = \"muon\"", "o").unwrap().read().unwrap();
+    let lion: OptimizerConfig = Settings::parse("kind = \"lion\"", "o").unwrap().read().unwrap();
+    for config in [OptimizerConfig::default(), muon, lion] {
+        let step = |rate: f64, lr: f64| {
+            let p = Param::new("p", Role::Hidden, numbers(&[4, 3], 1.0, 0.0));
+            p.set_gradient(Some(numbers(&[4, 3], 1.0, 1.0)));
+            let mut optimizer = Optimizer::new(config, DecayRule::Hidden, [p.clone()]);
+            optimizer.scale_rates(|p| if p.name() == "p" { rate } else { 7.0 });
+            optimizer.step(lr, 1.0);
+            p.value().data().to_vec()
+        };
+        assert_eq!(step(0.25, 0.04), step(1.0, 0.01));
+        assert_ne!(step(0.25, 0.04), step(1.0, 0.04));
+    }
+}

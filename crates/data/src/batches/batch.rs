@@ -2,13 +2,14 @@
 //!
 //! Inputs and targets are always there. The other parts are present only where rows need them:
 //! lengths where a row is padded, [`Packing`] where a row holds several documents, [`Source`]
-//! where a model reads one sequence and writes another.
+//! where a model reads one sequence and writes another, types where a row holds two sentences,
+//! and [`Labels`] where a row has an answer that is not a token.
 
 /// A target that does not count.
 pub const IGNORED: u32 = u32::MAX;
 
 /// Inputs and targets of one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// B.
     pub rows: usize,
@@ -24,6 +25,23 @@ pub struct Batch {
     pub packing: Option<Packing>,
     /// What the encoder reads. `None` if there is no encoder.
     pub source: Option<Source>,
+    /// (B, T): which sentence of its row a token is of, 0 or 1. `None` if rows have one sentence.
+    pub types: Option<Vec<u32>>,
+    /// The answer of each row, where it is not a token.
+    pub labels: Option<Labels>,
+}
+
+/// An answer per row. Labels of single tokens are [`Batch::targets`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Labels {
+    /// (B): one class each.
+    Classes(Vec<u32>),
+    /// (B, N): any number of N classes each.
+    Several(Vec<bool>),
+    /// (B, 2): the first and the last token of an answer.
+    Spans(Vec<[u32; 2]>),
+    /// (B, N)
+    Numbers(Vec<f32>),
 }
 
 /// Several documents in one row.
@@ -57,7 +75,17 @@ impl Batch {
             inputs.len(),
             targets.len()
         );
-        Self { rows, length, inputs, targets, lengths: None, packing: None, source: None }
+        Self {
+            rows,
+            length,
+            inputs,
+            targets,
+            lengths: None,
+            packing: None,
+            source: None,
+            types: None,
+            labels: None,
+        }
     }
 
     /// How many targets count.

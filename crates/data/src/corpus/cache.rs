@@ -140,7 +140,10 @@ pub(super) fn look(path: &Path) -> Result<Found> {
     let map = match MappedFile::open(path) {
         Ok(map) => map,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(error) => return Err(error::on("read", path)(error)),
+        Err(error) => {
+            let hint = "remove it: it is made anew from the text";
+            return Err(error::on("read", path)(error).with_hint(hint));
+        }
     };
     Ok(match Header::from_bytes(&map) {
         Ok(header) => Found::Whole(header, Arc::new(map)),

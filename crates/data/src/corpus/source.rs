@@ -143,6 +143,11 @@ impl Source {
         self.files.iter().map(|file| file.length).sum()
     }
 
+    /// The files, in the order in which they are read.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
+    }
+
     /// Is this more than one stream of text, so that documents should be told apart?
     pub fn has_documents(&self) -> bool {
         self.documents

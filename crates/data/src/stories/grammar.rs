@@ -13,6 +13,7 @@
 //!   choices, and the entropy of the texts is the entropy of the choices.
 
 use hearken_tensor::rng::Rng;
+use std::ops::Range;
 
 /// Where a choice is kept.
 pub(super) type Slot = usize;
@@ -46,6 +47,19 @@ pub struct Sample {
     pub nats: f64,
 }
 
+/// A word that was chosen, said again or agreed with, in a sampled text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mention {
+    /// What was chosen is kept there.
+    pub(super) slot: Slot,
+    /// Which of the options it is.
+    pub(super) option: usize,
+    /// Does it only agree with what was chosen?
+    pub(super) agrees: bool,
+    /// Its bytes.
+    pub(super) place: Range<usize>,
+}
+
 /// Exact expectations over all texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Expected {
@@ -57,13 +71,31 @@ pub(super) struct Expected {
 
 /// The text of one pass through `parts`.
 pub(super) fn sample(parts: &[Part], slots: usize, rng: &mut Rng) -> Sample {
-    let mut out = Sample { text: String::new(), nats: 0.0 };
-    sample_parts(parts, &mut vec![0; slots], rng, &mut out);
-    out
+    sample_mentioning(parts, slots, rng).0
 }
 
-pub(super) fn sample_parts(parts: &[Part], slots: &mut [usize], rng: &mut Rng, out: &mut Sample) {
+/// The same, with all mentions of what was chosen, in order.
+pub(super) fn sample_mentioning(
+    parts: &[Part],
+    slots: usize,
+    rng: &mut Rng,
+) -> (Sample, Vec<Mention>) {
+    let mut out = Sample { text: String::new(), nats: 0.0 };
+    let mut mentions = Vec::new();
+    sample_parts(parts, &mut vec![0; slots], rng, &mut out, &mut mentions);
+    (out, mentions)
+}
+
+pub(super) fn sample_parts(
+    parts: &[Part],
+    slots: &mut [usize],
+    rng: &mut Rng,
+    out: &mut Sample,
+    mentions: &mut Vec<Mention>,
+) {
     for part in parts {
+        let start = out.text.len();
+        let mut mentioned = None;
         match part {
             Part::Text(text) => out.text.push_str(text),
             Part::Choose { .. } | Part::ChooseOther { .. } => {
@@ -81,9 +113,16 @@ pub(super) fn sample_parts(parts: &[Part], slots: &mut [usize], rng: &mut Rng, o
                 out.nats -= (f64::from(options[index].1) / f64::from(total)).ln();
                 out.text.push_str(options[index].0);
                 slots[slot] = index;
+                mentioned = Some((slot, false));
             }
-            Part::Say { slot, options } => out.text.push_str(options[slots[*slot]].0),
-            Part::Agree { slot, words } => out.text.push_str(words[slots[*slot]]),
+            Part::Say { slot, options } => {
+                out.text.push_str(options[slots[*slot]].0);
+                mentioned = Some((*slot, false));
+            }
+            Part::Agree { slot, words } => {
+                out.text.push_str(words[slots[*slot]]);
+                mentioned = Some((*slot, true));
+            }
             Part::Repeat { again: (yes, total), most, parts } => {
                 for _ in 0..*most {
                     let goes_on = (rng.below(*total as usize) as u32) < *yes;
@@ -92,9 +131,13 @@ pub(super) fn sample_parts(parts: &[Part], slots: &mut [usize], rng: &mut Rng, o
                     if !goes_on {
                         break;
                     }
-                    sample_parts(parts, slots, rng, out);
+                    sample_parts(parts, slots, rng, out, mentions);
                 }
             }
+        }
+        if let Some((slot, agrees)) = mentioned {
+            let place = start..out.text.len();
+            mentions.push(Mention { slot, option: slots[slot], agrees, place });
         }
     }
 }
@@ -108,7 +151,7 @@ fn choice(part: &Part, slots: &[usize]) -> (Slot, Options, Option<usize>) {
     }
 }
 
-fn weight_without(options: Options, barred: Option<usize>) -> u32 {
+pub(super) fn weight_without(options: Options, barred: Option<usize>) -> u32 {
     let all: u32 = options.iter().map(|option| option.1).sum();
     all - barred.map_or(0, |index| options[index].1)
 }
@@ -201,6 +244,20 @@ pub(super) fn alphabet(parts: &[Part], into: &mut std::collections::BTreeSet<cha
             | Part::Say { options, .. } => into.extend(options.iter().flat_map(|o| o.0.chars())),
             Part::Agree { words, .. } => into.extend(words.iter().flat_map(|w| w.chars())),
             Part::Repeat { parts, .. } => alphabet(parts, into),
+        }
+    }
+}
+
+/// Every piece of text that a text can be made of.
+pub(super) fn fragments(parts: &[Part], add: &mut dyn FnMut(&str)) {
+    for part in parts {
+        match part {
+            Part::Text(text) => add(text),
+            Part::Choose { options, .. }
+            | Part::ChooseOther { options, .. }
+            | Part::Say { options, .. } => options.iter().for_each(|option| add(option.0)),
+            Part::Agree { words, .. } => words.iter().for_each(|word| add(word)),
+            Part::Repeat { parts, .. } => fragments(parts, add),
         }
     }
 }

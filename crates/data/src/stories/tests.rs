@@ -66,7 +66,7 @@ fn rows_that_are_cut_cost_more_per_character() {
             let mut slots = vec![0; words::SLOTS];
             for part in words::story() {
                 let before = row.nats;
-                grammar::sample_parts(&[part], &mut slots, &mut rng, &mut row);
+                grammar::sample_parts(&[part], &mut slots, &mut rng, &mut row, &mut Vec::new());
                 if row.text.len() > LENGTH {
                     break 'row before;
                 }

@@ -20,11 +20,11 @@ const HEROES: Options = &[
     ("Olga", 1),
     ("Paul", 1),
 ];
-const HER: &[&str] = &[
+pub(super) const HER: &[&str] = &[
     "her", "his", "her", "his", "her", "his", "his", "her", "her", "his", "her", "his", "her",
     "his", "her", "his",
 ];
-const SHE: &[&str] = &[
+pub(super) const SHE: &[&str] = &[
     "She", "He", "She", "He", "She", "He", "He", "She", "She", "He", "She", "He", "She", "He",
     "She", "He",
 ];
@@ -73,7 +73,7 @@ const THINGS: Options = &[
     ("skates", 1),
     ("tools", 1),
 ];
-const IT: &[&str] = &[
+pub(super) const IT: &[&str] = &[
     "it", "it", "it", "it", "it", "it", "it", "it", "them", "them", "them", "them", "them", "them",
 ];
 const EXCUSES: Options =
@@ -95,13 +95,13 @@ const PLACES: Options = &[
 
 /// How many slots a story uses.
 pub(super) const SLOTS: usize = 8;
-const HERO: Slot = 0;
-const ANIMAL: Slot = 1;
-const COLOUR: Slot = 2;
-const THING: Slot = 3;
-const ASKED: Slot = 4;
-const HELPER: Slot = 5;
-const PLACE: Slot = 6;
+pub(super) const HERO: Slot = 0;
+pub(super) const ANIMAL: Slot = 1;
+pub(super) const COLOUR: Slot = 2;
+pub(super) const THING: Slot = 3;
+pub(super) const ASKED: Slot = 4;
+pub(super) const HELPER: Slot = 5;
+pub(super) const PLACE: Slot = 6;
 /// Chosen and not needed again.
 const SAID: Slot = 7;
 

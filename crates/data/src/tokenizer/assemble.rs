@@ -8,13 +8,14 @@
 //! | BPE | BPE | GPT-2's pattern, bytes to letters | letters to bytes |
 //! | WordPiece | WordPiece, `##` | [`WORDS`], bytes to letters | drop `##`, letters to bytes |
 //! | Unigram | Unigram | [`WORDS`], bytes to letters | letters to bytes |
+//! | word | WordLevel | runs of letters and digits, runs of other characters | spaces between |
 //!
 //! "Letters" is GPT-2's alphabet: a printable character for each of the 256 bytes. Where it is
 //! used, no text is unknown and every text comes back as it was.
 //!
 //! Special tokens get the ids after the model's own. They are not in the model's vocabulary, so
-//! the model cannot make one out of text; the one exception is the character tokenizer's
-//! unknown token, which a model without merges cannot make either.
+//! the model cannot make one out of text; the one exception is the unknown token of characters
+//! and words, which such a model makes out of what it does not know alone.
 
 use super::training::SpecialText;
 use serde_json::{Map, Value, json};
@@ -96,6 +97,21 @@ pub(super) fn word_piece(tokens: &[String], unknown: &str, specials: &[SpecialTe
 pub(super) fn unigram(pieces: &[(String, f64)], specials: &[SpecialText]) -> Value {
     let model = json!({"type": "Unigram", "unk_id": null, "vocab": pieces, "byte_fallback": false});
     tokenizer(&model, pieces.len(), &words(), &byte_level(true), specials)
+}
+
+/// Whole words, in the order of their ids; then the unknown token. Spaces are not kept: a text
+/// comes back with one between words and none before a full stop or a comma.
+pub(super) fn whole_words(words: &[String], unknown: &str, specials: &[SpecialText]) -> Value {
+    let mut tokens = words.to_vec();
+    tokens.push(unknown.to_owned());
+    let model = json!({"type": "WordLevel", "vocab": vocabulary(&tokens), "unk_token": unknown});
+    let decoder = json!({"type": "WordPiece", "prefix": CONTINUATION, "cleanup": true});
+    tokenizer(&model, tokens.len(), &white_space(), &decoder, specials)
+}
+
+/// Runs of letters, digits and underscores, and runs of anything else but white space.
+pub(super) fn white_space() -> Value {
+    json!({"type": "Whitespace"})
 }
 
 /// What WordPiece and Unigram see of a text.

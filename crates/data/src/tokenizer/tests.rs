@@ -100,7 +100,8 @@ fn pieces_have_the_ids_of_the_whole() {
 
 #[test]
 fn special_tokens_come_only_when_asked_for() {
-    for kind in Kind::ALL {
+    // Words that are not known become a special token: see below.
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Word) {
         let specials = Special::ALL.map(SpecialText::from).to_vec();
         let vocabulary = Training::new(kind).vocabulary.map(|_| 700);
         let text = Special::ALL.map(|special| format!("a {} b", special.default_text())).concat();
@@ -221,4 +222,65 @@ fn text_without_words_to_learn_is_an_error() {
     assert!(error.message().contains("too short or too uniform"), "{error}");
     assert!(error.hint().is_some());
     assert!(Training::new(Kind::Bpe).train_on_text(&text).is_ok());
+}
+
+#[test]
+fn whole_words_are_tokens_and_others_unknown() {
+    let training = Training { vocabulary: Some(10), ..Training::new(Kind::Word) };
+    let text = "the cat, the dog. the cat! a dog, a dog [MASK] [MASK] once";
+    let tokenizer = training.train_on_text(text).unwrap();
+    // By frequency, then by character; five special tokens, and five of six words fit.
+    let tokens: Vec<String> = (0..10).filter_map(|id| tokenizer.token(id)).collect();
+    let words = ["dog", "the", ",", "MASK", "[", "[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"];
+    assert_eq!(tokens, words);
+    let id = |token: &str| tokenizer.id(token).unwrap();
+    let unknown = tokenizer.require(Special::Unk).unwrap();
+    assert_eq!(
+        tokenizer.encode("the  dog,once").unwrap(),
+        [id("the"), id("dog"), id(","), unknown]
+    );
+    // Special tokens are never made from plain text, but by what is unknown.
+    assert_eq!(tokenizer.encode("[PAD]").unwrap(), [id("["), unknown, unknown]);
+    assert_eq!(tokenizer.encode("[MASK").unwrap(), [id("["), id("MASK")]);
+    let hidden = tokenizer.encode_allowing_special("the [MASK], dog").unwrap();
+    assert_eq!(hidden, [id("the"), tokenizer.require(Special::Mask).unwrap(), id(","), id("dog")]);
+    assert_eq!(
+        tokenizer.decode(&[id("the"), id("dog"), id(","), id("the")]).unwrap(),
+        "the dog, the"
+    );
+    let saved = tempfile::tempdir().unwrap();
+    tokenizer.save_directory(saved.path()).unwrap();
+    let loaded = Tokenizer::load(saved.path()).unwrap();
+    assert_eq!(loaded.encode(text).unwrap(), tokenizer.encode(text).unwrap());
+    assert_eq!(loaded.special(Special::Mask), tokenizer.special(Special::Mask));
+    // Cut anywhere before a space, a text has the same ids.
+    let pieces = tokenizer.cut_rule().pieces(text, 7);
+    assert!(pieces.len() > 4);
+    let ids: Vec<u32> = pieces.iter().flat_map(|piece| tokenizer.encode(piece).unwrap()).collect();
+    assert_eq!(ids, tokenizer.encode(text).unwrap());
+    let once = Training { minimum_frequency: 9, ..training };
+    assert!(once.train_on_text(text).unwrap_err().message().contains("too short or too uniform"));
+}
+
+#[test]
+fn places_are_those_of_the_tokens_in_the_text() {
+    let mut rng = Rng::new(15);
+    for kind in Kind::ALL {
+        let tokenizer = trained(kind, kind == Kind::Character);
+        for round in 0..100 {
+            let text = any_text(&mut rng, round % 30);
+            let found = tokenizer.encode_with_places(&text).unwrap();
+            let ids: Vec<u32> = found.iter().map(|(id, _)| *id).collect();
+            assert_eq!(ids, tokenizer.encode(&text).unwrap(), "{kind:?}: {text:?}");
+            for (_, place) in &found {
+                assert!(text.get(place.clone()).is_some(), "{kind:?}: {place:?} of {text:?}");
+            }
+            assert!(found.is_sorted_by_key(|(_, place)| place.start), "{kind:?}: {text:?}");
+        }
+    }
+    let words = trained(Kind::Word, false);
+    let text = "é, the  cat";
+    let found = words.encode_with_places(text).unwrap();
+    let seen: Vec<&str> = found.iter().map(|(_, place)| &text[place.clone()]).collect();
+    assert_eq!(seen, ["é", ",", "the", "cat"]);
 }

@@ -10,6 +10,7 @@ use super::{Special, Tokenizer, assemble, failed, guarded};
 use crate::error::{self, Error, Result};
 use crate::progress::{Progress, Report, Stage};
 use rayon::prelude::*;
+use regex::Regex;
 use std::collections::{BTreeMap, HashMap};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::models::unigram::{Unigram, UnigramTrainer};
@@ -21,6 +22,13 @@ use tokenizers::{
 /// Four times the largest vocabulary in use (a million, for a hundred languages). Trainers set
 /// memory aside for all that is asked for.
 const MOST_IDS: usize = 4_000_000;
+
+/// What the library's white-space rule sees as a word.
+const WHOLE_WORDS: &str = r"\w+|[^\w\s]+";
+/// Bytes of a word that may be in the vocabulary.
+const LONGEST_WORD: usize = 256;
+/// Different words that are counted: a billion words of English have about ten million.
+const MOST_WORDS: usize = 32_000_000;
 
 /// How text is cut into tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +45,15 @@ pub enum Kind {
     WordPiece,
     /// Unigram over bytes: of all ways to cut, the most likely one (Kudo 2018).
     Unigram,
+    /// Every word is a token, and so is every run of punctuation; words that are not in the
+    /// vocabulary become the unknown token, and spaces are not kept.
+    Word,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Character, Self::Byte, Self::Bpe, Self::WordPiece, Self::Unigram];
+    pub const ALL: [Self; 6] =
+        [Self::Character, Self::Byte, Self::Bpe, Self::WordPiece, Self::Unigram, Self::Word];
 
     /// Its name in options and messages.
     pub fn name(self) -> &'static str {
@@ -52,8 +63,13 @@ impl Kind {
             Self::Bpe => "bpe",
             Self::WordPiece => "wordpiece",
             Self::Unigram => "unigram",
+            Self::Word => "word",
         }
     }
+}
+
+fn no_text() -> Error {
+    error::empty("the text to learn a tokenizer from")
 }
 
 /// A special token and how it is written.
@@ -96,7 +112,8 @@ pub struct Training {
     /// The most ids there may be, special ones included. Characters: as many as the text has,
     /// unless given. Bytes: 256 and the special ones, always.
     pub vocabulary: Option<usize>,
-    /// Pairs seen less often than this are not merged (BPE, WordPiece).
+    /// Pairs seen less often than this are not merged (BPE, WordPiece), and words seen less often
+    /// are unknown (words).
     pub minimum_frequency: u64,
     /// The special tokens, in the order of their ids.
     pub specials: Vec<SpecialText>,
@@ -107,13 +124,13 @@ pub struct Training {
 
 impl Training {
     /// The usual settings for `kind`: 8,192 ids where there is a choice; no special tokens for
-    /// characters and bytes, an end of text for BPE and Unigram, BERT's for WordPiece.
+    /// characters and bytes, an end of text for BPE and Unigram, BERT's for WordPiece and words.
     pub fn new(kind: Kind) -> Self {
         use Special::{Cls, Eos, Mask, Pad, Sep, Unk};
         let specials: &[Special] = match kind {
             Kind::Character | Kind::Byte => &[],
             Kind::Bpe | Kind::Unigram => &[Eos],
-            Kind::WordPiece => &[Pad, Unk, Cls, Sep, Mask],
+            Kind::WordPiece | Kind::Word => &[Pad, Unk, Cls, Sep, Mask],
         };
         let chosen = !matches!(kind, Kind::Character | Kind::Byte);
         Self {
@@ -167,13 +184,14 @@ impl Training {
             }),
             Kind::WordPiece => self.train_word_piece(&mut texts),
             Kind::Unigram => self.train_unigram(&mut texts),
+            Kind::Word => self.train_words(&mut texts),
         };
         if let Some(error) = texts.failure {
             return Err(error);
         }
         let json = json?;
         if texts.done == 0 {
-            return Err(error::empty("the text to learn a tokenizer from"));
+            return Err(no_text());
         }
         if let Some(cut) = long.note() {
             note(cut);
@@ -254,6 +272,49 @@ impl Training {
         }
         let fallback = self.byte_fallback;
         Ok(assemble::characters(&kept, fallback, self.unknown(), &self.specials))
+    }
+
+    /// The words seen most often, the first in order of their characters where they are equally
+    /// frequent.
+    fn train_words(
+        &self,
+        texts: &mut (impl Iterator<Item = String> + Send),
+    ) -> Result<serde_json::Value> {
+        let unknown = self.unknown().unwrap_or(Special::Unk.default_text());
+        let hint = "ask for more, or use the byte tokenizer";
+        let room = self.room_for(1, "one word", hint)?;
+        let pattern = Regex::new(WHOLE_WORDS).map_err(error::tokenizer)?;
+        let mut counts: HashMap<String, u64> = HashMap::new();
+        let mut left_out = false;
+        for text in texts {
+            for word in pattern.find_iter(&text).map(|word| word.as_str()) {
+                if let Some(count) = counts.get_mut(word) {
+                    *count += 1;
+                } else if word.len() <= LONGEST_WORD && counts.len() < MOST_WORDS {
+                    counts.insert(word.to_owned(), 1);
+                } else {
+                    left_out = true;
+                }
+            }
+        }
+        if counts.is_empty() && !left_out {
+            return Err(no_text());
+        }
+        if left_out && counts.len() == MOST_WORDS {
+            return Err(error::too_many_words(MOST_WORDS));
+        }
+        let is_special = |word: &str| self.specials.iter().any(|special| special.text == word);
+        let mut kept: Vec<(String, u64)> = counts
+            .into_iter()
+            .filter(|(word, count)| *count >= self.minimum_frequency && !is_special(word))
+            .collect();
+        if kept.is_empty() {
+            return Err(error::nothing_to_learn(self.kind.name()));
+        }
+        kept.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        kept.truncate(room);
+        let words: Vec<String> = kept.into_iter().map(|(word, _)| word).collect();
+        Ok(assemble::whole_words(&words, unknown, &self.specials))
     }
 
     /// BPE over the letters of bytes; `prefix` marks pieces inside a word (WordPiece).

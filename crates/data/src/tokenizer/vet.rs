@@ -33,6 +33,7 @@ pub(super) fn vet(json: &Value) -> Result<(), String> {
     for key in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
         // Text passes through the parts of one kind one after the other.
         parts.growth = 1;
+        parts.expanding.clear();
         parts.vet(json.get(key).unwrap_or(&Value::Null), 0)?;
     }
     Ok(())
@@ -115,6 +116,8 @@ struct Parts {
     count: usize,
     /// By how much the parts of this kind lengthen a text at most.
     growth: u64,
+    /// Types of the parts of this kind that lengthen a text by themselves.
+    expanding: HashSet<String>,
     /// Of all patterns; see [`patterns::weight`].
     weight: u64,
 }
@@ -137,6 +140,7 @@ impl Parts {
         if let Some(map) = part.get("precompiled_charsmap") {
             vet_character_map(map.as_str().unwrap_or_default())?;
         }
+        self.vet_expansion(part)?;
         let mut factor = 1;
         if let Some(pattern) = part.get("pattern") {
             let content = part.get("content").and_then(Value::as_str).unwrap_or_default();
@@ -155,6 +159,20 @@ impl Parts {
             ));
         }
         Ok(())
+    }
+
+    /// Some types make several bytes of one. One of them in a row does what it is for; each further
+    /// one would multiply the text again.
+    fn vet_expansion(&mut self, part: &Value) -> Result<(), String> {
+        let kind = match part.get("type").and_then(Value::as_str) {
+            _ if part.get("precompiled_charsmap").is_some() => "Precompiled",
+            Some(kind @ ("ByteLevel" | "BertNormalizer" | "NFKC" | "NFKD" | "Metaspace")) => kind,
+            _ => return Ok(()),
+        };
+        if self.expanding.insert(kind.to_owned()) {
+            return Ok(());
+        }
+        Err(format!("it has more than one step {kind} in a row, each of which lengthens the text"))
     }
 
     /// By how much a replacement of `content` bytes lengthens a text at most.

@@ -3,30 +3,42 @@
 //! A family says how `config.json` describes a model and has a table of the names of its tensors.
 //! To add one, write its file and add it to [`ALL`]; [`names`] explains the table.
 
+mod bert;
+mod distilbert;
+mod encoders;
 mod gpt2;
 mod hearken;
 mod llama;
 mod mistral;
 pub mod names;
 mod qwen2;
+mod roberta;
 mod rope;
 
 use crate::json::Fields;
 use hearken_base::Result;
-use hearken_nn::config::{DecoderConfig, ModelConfig, StackConfig};
+use hearken_nn::config::{DecoderConfig, EncoderConfig, ModelConfig, StackConfig};
 use names::Names;
 use serde_json::{Value, json};
 use std::fmt;
 
 /// Every family. A model is saved as the first that can express it; ours can express everything.
-pub static ALL: &[&Family] =
-    &[&gpt2::FAMILY, &llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &hearken::FAMILY];
+pub static ALL: &[&Family] = &[
+    &gpt2::FAMILY,
+    &llama::FAMILY,
+    &mistral::FAMILY,
+    &qwen2::FAMILY,
+    &bert::FAMILY,
+    &roberta::FAMILY,
+    &distilbert::FAMILY,
+    &hearken::FAMILY,
+];
 
 /// An architecture as `transformers` knows it.
 pub struct Family {
     /// `model_type` in config.json.
     pub model_type: &'static str,
-    /// The class in `architectures`.
+    /// The class in `architectures`, unless what [`Family::write_config`] gives says otherwise.
     pub architecture: &'static str,
     /// The model that a config.json describes.
     pub read_config: fn(&Fields<'_>) -> Result<ModelConfig>,
@@ -80,10 +92,18 @@ impl fmt::Debug for Family {
 }
 
 /// The configuration of a decoder, for families that are decoders.
-#[expect(clippy::unnecessary_wraps, reason = "there will be other kinds of models")]
 fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
     match config {
         ModelConfig::Decoder(config) => Some(config),
+        ModelConfig::Encoder(_) => None,
+    }
+}
+
+/// The configuration of an encoder, for families that are encoders.
+fn as_encoder(config: &ModelConfig) -> Option<&EncoderConfig> {
+    match config {
+        ModelConfig::Encoder(config) => Some(config),
+        ModelConfig::Decoder(_) => None,
     }
 }
 
@@ -91,7 +111,13 @@ fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
 fn stack_of(config: &ModelConfig) -> &StackConfig {
     match config {
         ModelConfig::Decoder(config) => &config.stack,
+        ModelConfig::Encoder(config) => &config.stack,
     }
+}
+
+/// Is this a model without a head, whose tensors have no prefix?
+fn is_bare(config: &ModelConfig) -> bool {
+    as_encoder(config).is_some_and(|config| config.head.is_bare())
 }
 
 /// The fields that all families of `transformers` share.

@@ -9,8 +9,10 @@
 //! ```
 //!
 //! A parameter of ours that several of their tensors make up has a row for each of them, in order.
+//! Where the table depends on the model (BERT's head is called otherwise for every use), it is a
+//! function of the configuration.
 
-use super::{Family, stack_of};
+use super::{Family, is_bare, stack_of};
 use hearken_base::{Error, Result};
 use hearken_nn::config::ModelConfig;
 use hearken_tensor::Shape;
@@ -23,6 +25,19 @@ pub enum Names {
     Same,
     /// As a table says.
     Table(&'static [Row]),
+    /// As the table of this model says.
+    By(fn(&ModelConfig) -> Vec<Row>),
+}
+
+impl Names {
+    /// The rows of the table; `None` where names are ours.
+    fn rows(&self, config: &ModelConfig) -> Option<Vec<Row>> {
+        match self {
+            Self::Same => None,
+            Self::Table(rows) => Some(rows.to_vec()),
+            Self::By(rows) => Some(rows(config)),
+        }
+    }
 }
 
 /// One pattern of names.
@@ -49,6 +64,10 @@ pub enum Part {
     Gate,
     /// What the gate is multiplied with: F.
     Up,
+    /// All, and their tensor has so many rows before them that mean nothing.
+    Behind(usize),
+    /// All, once more: a copy that is written because others expect it, and never read.
+    Copy,
 }
 
 /// Their tensor is our parameter.
@@ -79,32 +98,66 @@ pub struct Piece {
     pub width: usize,
     /// Does the file have its columns as rows?
     pub transposed: bool,
+    /// Rows of the tensor before these, which mean nothing.
+    pub skipped: usize,
     /// The tensor's shape in the file.
     pub shape: Vec<usize>,
 }
 
-/// Every tensor of a file of `family`, for a model of these parameters.
+/// Every tensor of a file of `family` that is read, for a model of these parameters.
 pub fn pieces<'a>(
     family: &Family,
     config: &ModelConfig,
     parameters: impl IntoIterator<Item = (&'a str, Shape)>,
 ) -> Result<Vec<Piece>> {
+    let mut pieces = all_pieces(family, config, parameters, |part| part != Part::Copy)?;
+    if is_bare(config) {
+        for piece in &mut pieces {
+            if let Some(rest) = piece.theirs.strip_prefix(family.optional_prefix) {
+                piece.theirs = rest.to_owned();
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+/// The tensors of a file that repeat others.
+pub fn copies<'a>(
+    family: &Family,
+    config: &ModelConfig,
+    parameters: impl IntoIterator<Item = (&'a str, Shape)>,
+) -> Result<Vec<Piece>> {
+    if matches!(family.names, Names::Same) {
+        return Ok(Vec::new());
+    }
+    all_pieces(family, config, parameters, |part| part == Part::Copy)
+}
+
+/// Those of the parts that are wanted. Unless these are copies, they must cover every parameter.
+fn all_pieces<'a>(
+    family: &Family,
+    config: &ModelConfig,
+    parameters: impl IntoIterator<Item = (&'a str, Shape)>,
+    wanted: impl Fn(Part) -> bool,
+) -> Result<Vec<Piece>> {
     let mut pieces = Vec::new();
+    let table = family.names.rows(config);
     for (parameter, (name, shape)) in parameters.into_iter().enumerate() {
         let before = pieces.len();
-        match family.names {
-            Names::Same => pieces.push(piece(parameter, name.to_owned(), shape, None, false)),
-            Names::Table(rows) => {
-                for row in rows {
+        match &table {
+            None => pieces.push(piece(parameter, name.to_owned(), shape, None, false)),
+            Some(rows) => {
+                for row in rows.iter().filter(|row| wanted(row.part)) {
                     if let Some(theirs) = translate(row.ours, row.theirs, name) {
                         let rows = row.part.rows(config);
-                        pieces.push(piece(parameter, theirs, shape, rows, row.transposed));
+                        let piece = piece(parameter, theirs, shape, rows, row.transposed);
+                        pieces.push(piece.behind(row.part));
                     }
                 }
             }
         }
         let rows: usize = pieces.iter().skip(before).map(|piece| piece.rows.len()).sum();
-        if rows != shape.dims().first().copied().unwrap_or(1) {
+        if wanted(Part::Whole) && rows != shape.dims().first().copied().unwrap_or(1) {
             return Err(Error::new(
                 format!("the table of {} does not cover {name} {shape}", family.model_type),
                 "this is a bug of hearken: please report it",
@@ -112,6 +165,17 @@ pub fn pieces<'a>(
         }
     }
     Ok(pieces)
+}
+
+impl Piece {
+    /// The same piece, behind the rows that its part skips.
+    fn behind(mut self, part: Part) -> Self {
+        if let (Part::Behind(skipped), Some(first)) = (part, self.shape.first_mut()) {
+            *first += skipped;
+            self.skipped = skipped;
+        }
+        self
+    }
 }
 
 fn piece(
@@ -131,7 +195,7 @@ fn piece(
     if transposed {
         dims.reverse();
     }
-    Piece { parameter, theirs, rows, width, transposed, shape: dims }
+    Piece { parameter, theirs, rows, width, transposed, skipped: 0, shape: dims }
 }
 
 impl Part {
@@ -143,7 +207,7 @@ impl Part {
         let values = keys + stack.kv_heads() * stack.value_width();
         let wide = stack.feed_forward_width();
         Some(match self {
-            Self::Whole => return None,
+            Self::Whole | Self::Behind(_) | Self::Copy => return None,
             Self::Queries => 0..queries,
             Self::Keys => queries..keys,
             Self::Values => keys..values,

@@ -13,6 +13,10 @@ const LISTED: usize = 10;
 const COMPARED: usize = 500;
 const LONGEST_COMPARED: usize = 200;
 
+/// Ends of names, and what the first checkpoints of BERT have instead.
+const OLDER: [(&str, &str); 2] =
+    [(".LayerNorm.weight", ".LayerNorm.gamma"), (".LayerNorm.bias", ".LayerNorm.beta")];
+
 /// The pieces under the names that these files use; an error that lists what is missing, what is
 /// not expected and what has another shape.
 pub(crate) fn check(
@@ -21,13 +25,27 @@ pub(crate) fn check(
     mut pieces: Vec<Piece>,
 ) -> Result<Vec<Piece>> {
     let prefix = family.optional_prefix;
-    let bare = !prefix.is_empty() && !files.entries().any(|entry| entry.name.starts_with(prefix));
+    let has_prefix =
+        !prefix.is_empty() && files.entries().any(|entry| entry.name.starts_with(prefix));
+    // A model without a head, whose names are expected without the prefix.
+    let bare = !prefix.is_empty() && !pieces.iter().any(|piece| piece.theirs.starts_with(prefix));
     let as_filed = |name: &str| -> String {
-        let stripped = name.strip_prefix(prefix).filter(|_| bare);
-        stripped.unwrap_or(name).to_owned()
+        match name.strip_prefix(prefix) {
+            Some(rest) if !has_prefix => rest.to_owned(),
+            None if has_prefix && bare => format!("{prefix}{name}"),
+            _ => name.to_owned(),
+        }
     };
     for piece in &mut pieces {
         piece.theirs = as_filed(&piece.theirs);
+        if files.find(&piece.theirs).is_none() {
+            let older = OLDER
+                .iter()
+                .filter_map(|(new, old)| Some(format!("{}{old}", piece.theirs.strip_suffix(new)?)));
+            if let Some(older) = older.into_iter().find(|older| files.find(older).is_some()) {
+                piece.theirs = older;
+            }
+        }
     }
     let expected: HashSet<&str> = pieces.iter().map(|piece| piece.theirs.as_str()).collect();
     let ignored: Vec<String> = family.ignored.iter().map(|pattern| as_filed(pattern)).collect();

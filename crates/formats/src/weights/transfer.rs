@@ -77,7 +77,7 @@ fn read_block(
         let read = |start, out: &mut [f32]| file.read_range(name, start, out);
         return columns(read, (width, count), rows, scratch, out);
     }
-    file.read_range(name, rows.start * width, out)
+    file.read_range(name, (piece.skipped + rows.start) * width, out)
 }
 
 /// Some columns of a matrix as the rows of `out`. `read` reads numbers of the matrix, from one on.
@@ -135,6 +135,9 @@ pub(crate) fn write(parameter: &Param, piece: &Piece, writer: &mut Writer) -> Re
     let (count, width) = if piece.transposed { (shape.1, shape.0) } else { shape };
     let each = (BUFFER / width.max(1)).max(1);
     let (mut buffer, mut scratch) = (Vec::new(), Vec::new());
+    if piece.skipped > 0 {
+        writer.write(&vec![0.0; piece.skipped * width])?;
+    }
     for row in (0..count).step_by(each) {
         let rows = row..(row + each).min(count);
         buffer.resize(rows.len() * width, 0.0);
@@ -154,7 +157,11 @@ pub(crate) fn cut(tensor: &Tensor, piece: &Piece) -> Tensor {
     let start = piece.rows.start * piece.width;
     let data = &tensor.data()[start..start + piece.rows.len() * piece.width];
     let mut theirs = Tensor::unset(Shape::new(&piece.shape));
-    if piece.transposed {
+    if piece.skipped > 0 {
+        let (skipped, rest) = theirs.data_mut().split_at_mut(piece.skipped * piece.width);
+        skipped.fill(0.0);
+        rest.copy_from_slice(data);
+    } else if piece.transposed {
         transpose(data, piece.rows.len(), piece.width, theirs.data_mut());
     } else {
         theirs.data_mut().copy_from_slice(data);

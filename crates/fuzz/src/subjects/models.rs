@@ -7,8 +7,10 @@ use hearken_base::{Error, Result};
 use hearken_formats::SpecialTokens;
 use hearken_nn::config::ModelConfig;
 use hearken_nn::models;
+use hearken_nn::pass::Pass;
 use hearken_nn::scope::Weights;
 use hearken_store::TensorFile;
+use hearken_tensor::no_grad;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -32,6 +34,14 @@ pub(super) fn subjects() -> Vec<Subject> {
         model("config-mistral", CONFIG, Form::Json, mistral),
         model("config-qwen2", CONFIG, Form::Json, qwen2),
         model("config-hearken", CONFIG, Form::Json, own),
+        model("config-bert", CONFIG, Form::Json, bert),
+        model("config-roberta", CONFIG, Form::Json, roberta),
+        model("config-distilbert", CONFIG, Form::Json, distilbert),
+        model("config-encoder", CONFIG, Form::Json, own_encoder),
+        model("weights-bert", WEIGHTS, Form::Safetensors, bert),
+        model("modules", "modules.json", Form::Json, sentences),
+        model("pooling", "1_Pooling/config.json", Form::Json, sentences),
+        model("sentence-length", "sentence_bert_config.json", Form::Json, sentences),
         model("generation-config", "generation_config.json", Form::Json, gpt2),
     ]
 }
@@ -41,7 +51,11 @@ const WEIGHTS: &str = "model.safetensors";
 
 /// A model as small as can be, of the family that expresses `settings`.
 fn write(directory: &Path, settings: &str) -> Result<()> {
-    let text = format!("kind = \"decoder\"\nvocabulary = 12\ncontext = 16\nlayers = 1\n{settings}");
+    write_kind(directory, "decoder", settings)
+}
+
+fn write_kind(directory: &Path, kind: &str, settings: &str) -> Result<()> {
+    let text = format!("kind = \"{kind}\"\nvocabulary = 12\ncontext = 16\nlayers = 1\n{settings}");
     let config: ModelConfig = Settings::parse(&text, "model")?.read()?;
     let model = models::build(&config, Weights::Drawn { seed: 1 });
     let special = SpecialTokens { begin: Some(1), ends: vec![2], pad: None };
@@ -83,6 +97,36 @@ fn own(directory: &Path) -> Result<()> {
     )
 }
 
+const BERT: &str = "width = 8\nheads = 2\nbias = true\nembedding_norm = true\n\
+    norm = { kind = \"layer\", placement = \"post\", eps = 1e-12 }\n";
+
+fn bert(directory: &Path) -> Result<()> {
+    let head = "types = 2\npooler = true\nhead = { kind = \"classes\", labels = [\"a\", \"b\"] }";
+    write_kind(directory, "encoder", &format!("{BERT}{head}"))
+}
+
+fn roberta(directory: &Path) -> Result<()> {
+    write_kind(directory, "encoder", &format!("{BERT}types = 1\nhead = \"tokens\""))
+}
+
+fn distilbert(directory: &Path) -> Result<()> {
+    let head = "head = { kind = \"tags\", labels = [\"O\", \"B\"] }";
+    write_kind(directory, "encoder", &format!("{BERT}{head}"))
+}
+
+/// What only our own format expresses.
+fn own_encoder(directory: &Path) -> Result<()> {
+    let head = "head = { kind = \"numbers\", outputs = 3 }";
+    let settings = "width = 8\nheads = 2\nposition = { kind = \"alibi\" }\npooler = \"relu\"\n";
+    write_kind(directory, "encoder", &format!("{settings}{head}"))
+}
+
+/// A sentence encoder.
+fn sentences(directory: &Path) -> Result<()> {
+    let head = "types = 2\nhead = { kind = \"embedding\", most_tokens = 9 }";
+    write_kind(directory, "encoder", &format!("{BERT}{head}"))
+}
+
 /// Two shards and an index.
 fn sharded(directory: &Path) -> Result<()> {
     llama(directory)?;
@@ -112,7 +156,7 @@ fn read_tensors(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Loads the model and continues two tokens, as `generate` would.
+/// Loads the model and reads two tokens, or continues them, as commands would.
 fn use_model(directory: &Path) -> Result<()> {
     let loaded = hearken_formats::load(directory)?;
     if let Some(model) = loaded.model.generates()
@@ -120,6 +164,11 @@ fn use_model(directory: &Path) -> Result<()> {
         && model.context() > 1
     {
         let _ = model.next_logits(&[0, 1], 1);
+    }
+    let config = loaded.model.config();
+    if loaded.model.encodes().is_some() && config.vocabulary() > 1 && config.context() > 1 {
+        let tokens = models::Tokens::new(&[0, 1], 1);
+        let _ = no_grad(|| models::outputs(loaded.model.as_ref(), &tokens, &Pass::evaluate()));
     }
     Ok(())
 }

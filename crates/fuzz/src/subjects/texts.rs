@@ -32,6 +32,7 @@ pub(super) fn subjects() -> Vec<Subject> {
         tokenizer("tokenizer-wordpiece", TOKENIZER, Form::Json, |d| train(Tokens::WordPiece, d)),
         tokenizer("tokenizer-unigram", TOKENIZER, Form::Json, |d| train(Tokens::Unigram, d)),
         tokenizer("tokenizer-character", TOKENIZER, Form::Json, |d| train(Tokens::Character, d)),
+        tokenizer("tokenizer-word", TOKENIZER, Form::Json, |d| train(Tokens::Word, d)),
         tokenizer("tokenizer-pieces", TOKENIZER, Form::Json, unusual),
         tokenizer("tokenizer-config", "tokenizer_config.json", Form::Json, |directory| {
             train(Tokens::Bpe, directory)

@@ -1,6 +1,7 @@
-//! `hearken eval`: how well does a model predict a text?
+//! `hearken eval`: how good is a model at what it is for?
 //!
-//! With targets t₁ … tₙ, every token of the text but the first,
+//! Encoders are judged by labelled data (`encoders.rs`), language models by how well they predict a
+//! text. With targets t₁ … tₙ, every token of the text but the first,
 //!
 //! ```text
 //! loss = −1/n Σ ln p(tᵢ | what stands before it in its window)
@@ -9,6 +10,8 @@
 //! Without `--stride` the windows do not overlap, so that the first target of a window is
 //! predicted from one token and the last from T; with a stride of s they overlap, and every target
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
+
+mod encoders;
 
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -25,9 +28,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Measure how well a model predicts a text.
+/// Measure how good a model is: how well it predicts a text, labels it, answers or embeds.
 ///
-/// Every token but the first counts once. Loss is the mean of −ln p in nats, perplexity is e to
+/// Of a language model, every token but the first counts once. Loss is the mean of −ln p in nats, perplexity is e to
 /// the loss, and bits per byte is what the model would need to store the text, which compares
 /// models with different tokenizers.
 #[derive(clap::Args)]
@@ -39,13 +42,22 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     tokenizer: TokenizerArguments,
 
-    /// Text: a file, a directory, JSON lines, a pipe, or - for stdin (may be given several times)
-    #[arg(long, value_name = "PATH", required = true)]
+    /// Text: a file, a directory, JSON lines, a pipe, or - for stdin (may be given several times);
+    /// for encoders, labelled data [default for encoders: what the run has held out]
+    #[arg(long, value_name = "PATH")]
     data: Vec<PathBuf>,
 
-    /// The key of the text in JSON lines
-    #[arg(long, value_name = "KEY", default_value = "text")]
-    field: String,
+    /// The key of the text in JSON lines, or its column [default: text]
+    #[arg(long, value_name = "KEY")]
+    field: Option<String>,
+
+    /// The key or column of the label, the number or the similarity (encoders) [default: label]
+    #[arg(long, value_name = "KEY")]
+    label: Option<String>,
+
+    /// The key or column of the second text (encoders)
+    #[arg(long, value_name = "KEY")]
+    second: Option<String>,
 
     /// Which part of the text: all, or as 'hearken train' splits it
     #[arg(long, default_value = "all")]
@@ -77,8 +89,13 @@ Examples:
   hearken eval --data book.txt
   hearken eval --model runs/mine --data shakespeare.txt --split validation
   hearken eval --model gpt2 --data book.txt --stride 512 --json
+  hearken eval --model runs/reviews                  what the run of an encoder has held out
+  hearken eval --model runs/reviews --data test.csv --label stars --json
 
-Keys of --json:
+Keys of --json for encoders: model, data, rows, tokens, seconds, and metrics, an object with those
+that fit the model: loss, accuracy, f1, micro_f1, exact_match, mae, rmse, spearman, recall_at_1, …
+
+Keys of --json for language models:
   model, data, split
   loss              mean of -ln p over all targets, in nats
   perplexity        e to the loss
@@ -115,9 +132,16 @@ struct Report {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
-    let predictor = model.predicts_tokens()?;
     let hint = "name one with --tokenizer; without one a text has no tokens";
     let tokenizer = arguments.tokenizer.require(&model, hint)?;
+    if model.model.encodes().is_some() {
+        return encoders::run(arguments, &model, tokenizer);
+    }
+    if arguments.data.is_empty() {
+        let hint = "name a text with --data";
+        return Err(Failure::input("there is no text to judge the model by", hint));
+    }
+    let predictor = model.predicts_tokens()?;
     let (context, stride) = window(arguments, model.model.config().context())?;
     if arguments.batch_size == 0 {
         return Err(Failure::input("a batch size of 0", "8 is usual"));
@@ -135,6 +159,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // Nothing predicts the first token, so its bytes do not count either.
     let first = ids.to_vec(0..ids.len().min(1));
     let bytes = bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64);
+    // A window longer than the text would be padding.
+    let context = context.min(ids.len().saturating_sub(1)).max(1);
+    let stride = stride.min(context);
     let windows = Windows::sliding(ids, context, stride)?;
     let (targets, count) = (windows.targets(), windows.count());
     let windows = InOrder::new(windows, arguments.batch_size);
@@ -154,6 +181,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.clear();
     let seconds = start.elapsed().as_secs_f64();
     let loss = sum / targets as f64;
+    if !loss.is_finite() {
+        return Err(Failure::input(
+            format!("the loss is {loss}: the model in {} is broken", model.directory.display()),
+            "'hearken inspect weights' shows which tensors are not finite",
+        ));
+    }
     let report = Report {
         model: model.directory,
         data: arguments.data.clone(),
@@ -210,7 +243,8 @@ fn read(
         });
     };
     let keeping = Keeping { stop: Some(kept.stop()), ..Keeping::new(kept.path()) };
-    let source = Source::open_keeping(&arguments.data, &arguments.field, &keeping, &mut report)?;
+    let field = arguments.field.as_deref().unwrap_or("text");
+    let source = Source::open_keeping(&arguments.data, field, &keeping, &mut report)?;
     let cache = kept.path().join("ids");
     let corpus = Corpus::prepare(&source, &validation, tokenizer, &cache, &mut report)?;
     Ok(match arguments.split {

@@ -1,7 +1,9 @@
-//! `hearken tokenizer train|encode|decode`.
+//! `hearken tokenizer train|encode|decode|report`.
+
+mod report;
 
 use crate::failure::Failure;
-use crate::terminal::say;
+use crate::terminal::{say, visible_path};
 use clap::{Args, Subcommand, ValueEnum};
 use hearken::data::corpus::{Chunk, Source, chunks_of};
 use hearken::data::tokenizer::{CutRule, Kind, Special, SpecialText, Tokenizer, Training};
@@ -10,7 +12,7 @@ use hearken::show::StatusLine;
 use hearken::show::number::bytes;
 use hearken::show::terminal::seen;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Turn text into token ids and back, and learn how to.
@@ -26,6 +28,7 @@ enum Command {
     Train(TrainArguments),
     Encode(EncodeArguments),
     Decode(DecodeArguments),
+    Report(report::Arguments),
 }
 
 /// Learn a vocabulary from text and save it as tokenizer.json, which Hugging Face loads too.
@@ -38,6 +41,8 @@ Kinds:
   bpe        byte-level BPE as in GPT-2: any text, any language
   wordpiece  longest piece first, as in BERT, over bytes: any text comes back as it was
   unigram    the most likely pieces, as in T5, over bytes: any text comes back as it was
+  word       every word and every run of punctuation; knows the words of its text, others become
+             the unknown token; spaces are not kept
 
 Examples:
   hearken tokenizer train --kind bpe --vocab-size 8192 --out tokenizer.json book.txt
@@ -54,7 +59,7 @@ struct TrainArguments {
     /// The most tokens there may be, special ones included [default: 8192; character: all]
     #[arg(long, value_name = "N")]
     vocab_size: Option<usize>,
-    /// Merge only pairs that are seen this often (bpe, wordpiece)
+    /// Merge only pairs that are seen this often (bpe, wordpiece); keep only words that are (word)
     #[arg(long, value_name = "N", default_value_t = 2)]
     min_frequency: u64,
     /// A special token, with its text or the usual one: bos, eos, pad, unk, mask, sep, cls.
@@ -80,6 +85,20 @@ enum KindName {
     Bpe,
     Wordpiece,
     Unigram,
+    Word,
+}
+
+impl From<KindName> for Kind {
+    fn from(name: KindName) -> Self {
+        match name {
+            KindName::Character => Self::Character,
+            KindName::Byte => Self::Byte,
+            KindName::Bpe => Self::Bpe,
+            KindName::Wordpiece => Self::WordPiece,
+            KindName::Unigram => Self::Unigram,
+            KindName::Word => Self::Word,
+        }
+    }
 }
 
 /// Print the token ids of a text, one line in all.
@@ -129,17 +148,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Train(arguments) => train(arguments),
         Command::Encode(arguments) => encode(arguments),
         Command::Decode(arguments) => decode(arguments),
+        Command::Report(arguments) => report::run(arguments),
     }
 }
 
 fn train(arguments: &TrainArguments) -> Result<(), Failure> {
-    let kind = match arguments.kind {
-        KindName::Character => Kind::Character,
-        KindName::Byte => Kind::Byte,
-        KindName::Bpe => Kind::Bpe,
-        KindName::Wordpiece => Kind::WordPiece,
-        KindName::Unigram => Kind::Unigram,
-    };
+    let kind = Kind::from(arguments.kind);
     let usual = Training::new(kind);
     let training = Training {
         kind,
@@ -172,7 +186,7 @@ fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     writeln!(
         io::stdout(),
         "{}: {} tokenizer, {} tokens, {} of them special",
-        arguments.out.display(),
+        visible_path(&arguments.out),
         kind.name(),
         tokenizer.vocabulary_size(),
         tokenizer.special_ids().len()
@@ -254,15 +268,8 @@ fn encode(arguments: &EncodeArguments) -> Result<(), Failure> {
 
 fn decode(arguments: &DecodeArguments) -> Result<(), Failure> {
     let tokenizer = Tokenizer::load(&arguments.tokenizer)?;
-    let written = if arguments.ids.is_empty() {
-        let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text).map_err(|error| {
-            Failure::input(format!("cannot read ids from stdin: {error}"), IDS_HINT)
-        })?;
-        text
-    } else {
-        arguments.ids.join(" ")
-    };
+    let written =
+        if arguments.ids.is_empty() { crate::stdin::read("ids")? } else { arguments.ids.join(" ") };
     let ids = parse_ids(&written)?;
     let text = if arguments.skip_special {
         tokenizer.decode_without_special(&ids)?

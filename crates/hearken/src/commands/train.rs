@@ -1,28 +1,28 @@
-//! `hearken train`: learn a language model from text.
+//! `hearken train`: learn a language model from text, or an encoder from labelled data.
 
-use super::plan::states;
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
 use crate::terminal::{Progress, say};
 use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
+use hearken::formats::Initialised;
 use hearken::kernels::isa;
-use hearken::nn::models;
-use hearken::nn::plan::{Memory, Plan, Training};
-use hearken::nn::scope::Weights;
 use hearken::show::number::{bytes as size, thousands};
+use hearken::tasks::config::FINE_TUNING;
 use hearken::tasks::data::FILES;
-use hearken::tasks::{NextToken, RunConfig, TextData};
+use hearken::tasks::prepared::first_model;
+use hearken::tasks::{Prepared, RunConfig, rehearsal};
 use hearken::train::evaluation::Metric;
 use hearken::train::interrupt::{self, Stop};
 use hearken::train::progress::Mode;
 use hearken::train::report::Table;
-use hearken::train::{Outcome, Precision, RunDirectory, Setup, Summary, TrainConfig};
+use hearken::train::{Cost, Memory, Outcome, RunDirectory, Setup, Summary};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Train a language model: on your own text, or on generated stories if none is given.
+/// Train a model of any kind: on your own text or labelled data, or on generated stories if none is
+/// given.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
@@ -31,9 +31,18 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
 
-    /// Text files, directories, JSON lines, pipes, or - for standard input
+    /// Text files, directories, JSON lines, pipes, or - for standard input; labelled data as JSON
+    /// lines, CSV, TSV or a directory per class
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<PathBuf>,
+
+    /// Start from the encoder in this model directory or run, with a new head
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    init: Option<PathBuf>,
+
+    /// What an encoder learns, in place of what its configuration says
+    #[arg(long, value_enum)]
+    task: Option<TaskName>,
 
     /// Change any setting of the configuration, as in train.lr=3e-4 (may be given several times)
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -42,6 +51,10 @@ pub(crate) struct Arguments {
     /// Updates of the weights; a warm-up that you did not set takes a tenth of them at most
     #[arg(long)]
     steps: Option<u64>,
+
+    /// How often every row is seen, in place of --steps [default with --init: 3]
+    #[arg(long, value_name = "N", conflicts_with = "steps")]
+    epochs: Option<f64>,
 
     /// Sequences per step
     #[arg(long)]
@@ -68,6 +81,40 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
+/// What an encoder learns.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum TaskName {
+    /// Guess hidden words of running text
+    Masks,
+    /// Label texts, one label each
+    Classes,
+    /// Label texts, any number of labels each
+    Several,
+    /// Label every word
+    Tags,
+    /// Find the answers to questions in texts
+    Spans,
+    /// Predict numbers of texts
+    Numbers,
+    /// Embed texts of the same meaning alike
+    Pairs,
+}
+
+impl TaskName {
+    /// The setting that stands for it.
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Masks => "model.head={ kind = \"tokens\" }",
+            Self::Classes => "model.head={ kind = \"classes\" }",
+            Self::Several => "model.head={ kind = \"classes\", several = true }",
+            Self::Tags => "model.head={ kind = \"tags\" }",
+            Self::Spans => "model.head={ kind = \"spans\" }",
+            Self::Numbers => "model.head={ kind = \"numbers\" }",
+            Self::Pairs => "model.head={ kind = \"embedding\" }",
+        }
+    }
+}
+
 const HELP: &str = "\
 Examples:
   hearken train                                 learn generated stories, in about a minute
@@ -75,6 +122,10 @@ Examples:
   hearken train --config nanogpt-cpu --data shakespeare.txt --out runs/bard
   hearken train --resume runs/bard              go on after Ctrl-C or a power cut
   hearken train --data docs/ --set data.tokenizer=bpe --set data.vocabulary=4096
+  hearken train --config story-labels           label generated stories
+  hearken train --config classifier --data reviews.csv
+  hearken train --init bert/ --data reviews.jsonl --set data.label=stars
+  hearken train --init bert/ --task tags --data entities.conll --epochs 5
 
 A run directory holds config.toml, metrics.jsonl, loss.svg, report.html, samples.txt,
 TensorBoard events, and checkpoints/best and checkpoints/last, each a model directory.";
@@ -88,7 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (None, None) => next_run(&config),
     }?;
     let stop = interrupt::prepare()?;
-    let (data, plan, memory) = match prepare(&mut config, &directory, &stop) {
+    let (data, cost) = match prepare(arguments, &mut config, &directory, &stop) {
         Ok(prepared) => prepared,
         Err(error) => {
             directory.abandon(&FILES);
@@ -97,43 +148,68 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let peak_gflops = isa::for_batches(Peak::measure_gflops);
     if !arguments.quiet {
-        introduce(&config, &data, &plan, &memory, directory.path());
+        introduce(&config, &data, &cost, directory.path());
     }
-    let model = models::build(&config.model, Weights::Drawn { seed: config.train.seed });
+    let goes_on = directory.checkpoints().join("last").exists();
+    let (model, start) = first_model(&config, goes_on)?;
+    if let Some(Initialised { loaded, fresh, .. }) = start {
+        let from = config.task.init.as_deref().unwrap_or(Path::new("")).display();
+        say!("{} parameters from {from}, {} new ones", loaded.len(), fresh.len());
+    }
     let mut setup = Setup::new(directory, config.to_toml()?);
-    setup.title = format!("Hearken: {}", data.name);
+    setup.title = format!("Hearken: {}", data.name());
     setup.progress = Mode::detect(arguments.quiet);
     setup.stop = interrupt::install()?;
     setup.peak_flops = Some(peak_gflops * 1e9);
-    setup.entropy_floor = data.floor;
-    setup.why_training_is_above = data.why_training_is_above;
-    setup.tables = tables(&plan, &memory);
+    setup.entropy_floor = data.floor();
+    setup.why_training_is_above = data.why_training_is_above();
+    setup.tables = tables(&cost);
     let path = setup.run.path().to_owned();
-    let floor = data.floor;
-    let mut task = NextToken::new(model, data, &config.train);
-    let summary = hearken::train::train(&mut task, &config.train, setup)?;
-    conclude(&summary, floor, &path)
+    let best = Best { floor: data.floor(), ceiling: data.ceiling() };
+    let mut task = data.into_task(model, &config)?;
+    let summary = hearken::train::train(task.as_mut(), &config.train, setup)?;
+    conclude(&summary, best, Prepared::used_by(&config), &path)
+}
+
+/// What no model can beat, where it is known.
+#[derive(Clone, Copy)]
+struct Best {
+    floor: Option<f64>,
+    ceiling: Option<(&'static str, f64)>,
 }
 
 /// The data, and what the model will cost.
 fn prepare(
+    arguments: &Arguments,
     config: &mut RunConfig,
     directory: &RunDirectory,
     stop: &Stop,
-) -> Result<(TextData, Plan, Memory), Failure> {
+) -> Result<(Prepared, Cost), Failure> {
     let mut progress = Progress::new();
     let mut report = |done: Done| progress.show(&words(done));
-    let prepared = TextData::prepare(config, directory, stop, &mut report);
+    let prepared = Prepared::prepare(config, directory, stop, &mut report);
     progress.clear();
     let data = prepared?;
-    for note in &data.notes {
+    for note in data.notes() {
         say!("note: {note}");
     }
-    data.fit_vocabulary(config)?;
-    let plan = Plan::new(&config.model);
-    let memory = plan.memory(training(&config.train, config.model.context()));
-    check_memory(&memory)?;
-    Ok((data, plan, memory))
+    // Three are usual for a new head, where there is such a thing as an epoch.
+    let fine_tunes = arguments.init.is_some()
+        && arguments.config.is_none()
+        && arguments.steps.is_none()
+        && !config.data.paths.is_empty()
+        && !matches!(arguments.task, Some(TaskName::Masks));
+    if let Some(epochs) = arguments.epochs.or(fine_tunes.then_some(3.0)) {
+        let train = &mut config.train;
+        train.steps = data.steps_of(epochs, train.batch_size)?;
+        let once = data.steps_of(1.0, train.batch_size)?;
+        train.evaluate_every = train.evaluate_every.min(once);
+        config.fit_warmup();
+        config.train.validate()?;
+    }
+    let cost = rehearsal::cost_of_run(config)?;
+    check_memory(&cost.memory)?;
+    Ok((data, cost))
 }
 
 fn words(done: Done) -> String {
@@ -159,8 +235,19 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
         let name = path.join("config.toml").display().to_string();
         RunConfig::parse(&text, &name, &arguments.sets)?
     } else {
+        let task = arguments.task.map(|task| task.setting().to_owned());
+        let sets: Vec<String> = task.into_iter().chain(arguments.sets.iter().cloned()).collect();
         let default = if arguments.data.is_empty() { "stories" } else { "nanogpt-cpu" };
-        RunConfig::read(arguments.config.as_deref().unwrap_or(default), &arguments.sets)?
+        let mut config = match &arguments.config {
+            None if arguments.init.is_some() => {
+                RunConfig::parse(FINE_TUNING, "fine-tuning", &sets)?
+            }
+            name => RunConfig::read(name.as_deref().unwrap_or(default), &sets)?,
+        };
+        if let Some(path) = &arguments.init {
+            config.start_from(path)?;
+        }
+        config
     };
     if !arguments.data.is_empty() {
         config.data.paths.clone_from(&arguments.data);
@@ -217,18 +304,6 @@ fn next_run(config: &RunConfig) -> Result<RunDirectory> {
     }
 }
 
-/// What the memory of training depends on.
-fn training(train: &TrainConfig, tokens: usize) -> Training {
-    Training {
-        batch: train.rows_at_once(),
-        side_by_side: train.parts_at_once(),
-        tokens,
-        states: states(&train.optimizer),
-        activation_bytes: if train.precision == Precision::F32 { 4 } else { 2 },
-        checkpointing: train.gradient_checkpointing,
-    }
-}
-
 fn check_memory(memory: &Memory) -> Result<(), Failure> {
     let free = machine::available_bytes().unwrap_or(usize::MAX) as u64;
     if memory.total() <= free {
@@ -242,44 +317,47 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
 }
 
 /// What is about to happen, on standard error.
-fn introduce(config: &RunConfig, data: &TextData, plan: &Plan, memory: &Memory, path: &Path) {
+fn introduce(config: &RunConfig, data: &Prepared, cost: &Cost, path: &Path) {
     let train = &config.train;
-    say!("{} parameters: {}", thousands(plan.parameters() as f64), config.model.summary());
+    say!("{} parameters: {}", thousands(cost.parameters() as f64), config.model.summary());
     say!(
         "{} step{} of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
         thousands(train.steps as f64),
         if train.steps == 1 { "" } else { "s" },
         train.batch_size,
-        data.batches.length(),
-        data.name,
-        plan.training_flops_per_token(data.batches.length()) / 1e6,
-        size(memory.total())
+        data.length(),
+        data.name(),
+        cost.training.all() / 1e6,
+        size(cost.memory.total())
     );
-    let tokens = data.tokenizer.vocabulary_size();
+    let tokens = data.tokenizer().vocabulary_size();
     if tokens < config.model.vocabulary() {
         say!(
             "note: the text has {tokens} different tokens: the model has room for more, which it \
              will learn never to write (data.tokenizer and data.vocabulary choose the tokens)"
         );
     }
-    if let Some(floor) = data.floor {
+    if let Some(floor) = data.floor() {
         say!("no model can get below a loss of {floor:.4} nats per token");
     }
     say!("writing to {}", path.display());
 }
 
 /// For the report.
-fn tables(plan: &Plan, memory: &Memory) -> Vec<Table> {
+fn tables(cost: &Cost) -> Vec<Table> {
     let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut parts: Vec<Vec<String>> =
-        plan.parts.iter().map(|part| row(part.name, thousands(part.parameters as f64))).collect();
-    parts.push(row("all", thousands(plan.parameters() as f64)));
+        cost.parts.iter().map(|part| row(&part.name, thousands(part.parameters as f64))).collect();
+    parts.push(row("all", thousands(cost.parameters() as f64)));
+    let memory = &cost.memory;
     let memory = [
         ("parameters", memory.parameters),
         ("gradients", memory.gradients),
         ("optimiser", memory.optimizer),
+        ("averages", memory.averages),
         ("activations", memory.activations),
+        ("kernels", memory.kernels),
         ("all", memory.total()),
     ];
     vec![
@@ -293,7 +371,7 @@ fn tables(plan: &Plan, memory: &Memory) -> Vec<Table> {
 }
 
 /// What it came to, on standard output, and what to do next, on standard error.
-fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Failure> {
+fn conclude(summary: &Summary, known: Best, used_by: &str, path: &Path) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let show = path.display();
     if summary.outcome == Outcome::Interrupted {
@@ -306,8 +384,11 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
         Some((best, Metric { name, value, .. })) => {
             let of = if best.whole { "" } else { " on a sample" };
             write!(out, "validation {name} {value:.4}{of} after step {}", best.step)?;
-            if let Some(floor) = floor.filter(|_| name == Metric::LOSS) {
+            if let Some(floor) = known.floor.filter(|_| name == Metric::LOSS) {
                 write!(out, ": {:.4} above the floor of {floor:.4}", value - floor)?;
+            }
+            if let Some((_, most)) = known.ceiling.filter(|(of, _)| of == name) {
+                write!(out, ", {most:.4} at most")?;
             }
             writeln!(out)?;
             if let (false, Some(last)) = (best.whole, summary.metric(name)) {
@@ -322,6 +403,11 @@ fn conclude(summary: &Summary, floor: Option<f64>, path: &Path) -> Result<(), Fa
         thousands(summary.tokens as f64)
     );
     say!("look:   {}", path.join("report.html").display());
-    say!("write:  hearken generate --model {show}");
+    for score in summary.validation.iter().skip(1) {
+        if let Some(value) = score.value {
+            say!("        validation {} {value:.4} at the end", score.name);
+        }
+    }
+    say!("use:    hearken {used_by} --model {show}");
     Ok(())
 }

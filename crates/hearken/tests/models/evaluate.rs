@@ -2,7 +2,11 @@
 
 use crate::common::run;
 use crate::{CHARACTERS, config, model_directory, parse, with_model, write_model};
-use hearken::nn::models::Generates;
+use hearken::data::tokenizer::Tokenizer;
+use hearken::formats::SpecialTokens;
+use hearken::nn::config::{DecoderConfig, PositionConfig, RopeScaling, StackConfig};
+use hearken::nn::models::{Decoder, Generates, Model};
+use hearken::tensor::Tensor;
 use serde_json::Value;
 use std::path::Path;
 
@@ -114,6 +118,47 @@ fn bad_input_is_refused_with_a_hint() {
     refused(&["--data", &text, "--split", "validation", "--validation", "2"], "2");
     std::fs::remove_file(directory.path().join("tokenizer.json")).unwrap();
     refused(&["--data", &text], "has no tokenizer.json");
+}
+
+/// Windows are as long as the text, not as the context that a stranger's file claims.
+#[test]
+fn a_claimed_context_costs_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = DecoderConfig {
+        stack: StackConfig {
+            position: PositionConfig::Rope { base: 1e4, share: 1.0, scaling: RopeScaling::None },
+            ..config().stack
+        },
+        context: 100_000_000,
+        ..config()
+    };
+    let model = Decoder::drawn(config, 3);
+    hearken::formats::save(directory.path(), &model, &SpecialTokens::default()).unwrap();
+    let characters: Vec<char> = CHARACTERS.chars().collect();
+    let tokenizer = Tokenizer::of_characters(&characters);
+    tokenizer.save(&directory.path().join("tokenizer.json")).unwrap();
+    let text = directory.path().join("text.txt");
+    std::fs::write(&text, TEXT).unwrap();
+    let options = ["--data", text.to_str().unwrap(), "--json"];
+    let ran = run(&mut with_model(&["eval"], directory.path(), &options)).succeeded();
+    let report = parse(&ran.stdout);
+    assert_eq!(report["targets"], TEXT.len() - 1);
+    assert_eq!(report["context"], TEXT.len() - 1);
+}
+
+#[test]
+fn weights_that_give_nan_are_an_error() {
+    let directory = model_directory();
+    let model = Decoder::drawn(config(), 3);
+    let weight = &model.parameters()[0];
+    weight.set_value(Tensor::full(weight.value().shape(), f32::NAN));
+    hearken::formats::save(directory.path(), &model, &SpecialTokens::default()).unwrap();
+    let text = directory.path().join("text.txt");
+    std::fs::write(&text, TEXT).unwrap();
+    let options = ["--data", text.to_str().unwrap()];
+    let ran = run(&mut with_model(&["eval"], directory.path(), &options));
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("NaN") && ran.stderr.contains("hint: "), "{}", ran.stderr);
 }
 
 /// Stdin is kept where only its owner can look, and only as long as it is needed.

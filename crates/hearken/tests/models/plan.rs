@@ -23,11 +23,13 @@ fn json_has_the_documented_keys_for_every_preset() {
         assert_eq!((json["config"].as_str(), sum), (Some(*name), total));
         let memory = |key: &str| json["memory"][key].as_u64().unwrap();
         assert_eq!(memory("parameters"), 4 * total);
-        let parts = ["parameters", "gradients", "optimizer", "activations", "kernels"].map(memory);
-        assert_eq!(parts.iter().sum::<u64>(), memory("total"));
+        let kinds = ["parameters", "gradients", "optimizer", "averages", "activations", "kernels"];
+        assert_eq!(kinds.map(memory).iter().sum::<u64>(), memory("total"));
         assert!(memory("in_use") <= memory("total"));
         let flops = |key: &str| json["flops_per_token"][key].as_f64().unwrap();
-        assert_eq!(flops("training"), 3.0 * flops("forward"));
+        assert!((flops("training") / flops("forward") - 3.0).abs() < 1e-9);
+        let time = |key: &str| json["time"][key].as_f64().unwrap();
+        assert!(time("step_seconds") > 0.0 && time("run_seconds") >= time("step_seconds"));
         let cache = |key: &str| json["cache"][key].as_u64().unwrap();
         assert_eq!(cache("f32"), 2 * cache("f16"));
         assert!(cache("int8") > cache("f16") / 2 && cache("int8") < cache("f16"));
@@ -74,6 +76,66 @@ fn the_plan_comes_true() {
     if let Some(off) = off("total", "resident") {
         assert!(off < 0.05, "{json}");
     }
+    assert!(json["measured"]["seconds"].as_f64().unwrap() > 0.0, "{json}");
+}
+
+/// What `train` says before its first step is what `plan` says.
+#[test]
+fn train_says_what_the_plan_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.toml");
+    let model = "[model]\nkind = \"decoder\"\ncontext = 64\nlayers = 2\nwidth = 64\nheads = 2\n";
+    let rest = "[data]\nstories = 5\n[train]\nsteps = 1\nbatch_size = 4\n";
+    std::fs::write(&path, format!("{model}{rest}")).unwrap();
+    let path = path.to_str().unwrap();
+    let mut seen = std::collections::HashSet::new();
+    for (i, sets) in [
+        &[][..],
+        &["train.optimizer=sgd"],
+        &["train.optimizer=lion"],
+        &["train.optimizer=muon"],
+        &["train.optimizer=adam"],
+        &["train.ema.decay=0.9"],
+        &["train.precision=bf16"],
+        &["train.precision=f16", "train.gradient_checkpointing=true"],
+        &["train.gradient_checkpointing=true"],
+        &["train.side_by_side=2"],
+        &["train.accumulate=2", "train.optimizer=muon", "train.ema.decay=0.9"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let out = folder.path().join(format!("run-{i}"));
+        let train = ["train", "--config", path, "--out", out.to_str().unwrap()];
+        let said = run(&mut hearken(&[&train[..], &sets].concat())).succeeded().stderr;
+        let plan = ["plan", "--config", path, "--json"];
+        let json = parse(&run(&mut hearken(&[&plan[..], &sets].concat())).succeeded().stdout);
+        let total = hearken::show::number::bytes(json["memory"]["total"].as_u64().unwrap());
+        let flops = json["flops_per_token"]["training"].as_f64().unwrap() / 1e6;
+        let line = format!("{flops:.1} MFLOP per token, about {total}");
+        assert!(said.contains(&line), "{sets:?}: '{line}' is not in\n{said}");
+        seen.insert(json["memory"]["total"].as_u64().unwrap());
+    }
+    assert!(seen.len() > 6, "what should change the memory does: {seen:?}");
+}
+
+#[test]
+fn gpt3_is_planned_and_not_trained() {
+    let json = run(&mut hearken(&["plan", "--config", "gpt3-175b", "--json"])).succeeded();
+    let json = parse(&json.stdout);
+    assert_eq!(json["parameters"].as_u64(), Some(174_604_259_328));
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let mut train = hearken(&["train", "--config", "gpt3-175b", "--out", out.to_str().unwrap()]);
+    run(&mut train).refused("this would need ");
+}
+
+/// `train` without a text learns the stories, and `plan` counts their tokens.
+#[test]
+fn the_stories_need_no_vocabulary() {
+    let ran = run(&mut hearken(&["plan", "--config", "stories"])).succeeded();
+    assert!(ran.stdout.contains("46 tokens, those of the generated stories"), "{}", ran.stdout);
 }
 
 /// The default warm-up is longer than this run, which `train` takes.
@@ -106,7 +168,9 @@ fn bad_input_is_refused_with_a_hint() {
         path.to_str().unwrap().to_owned()
     };
     let base = "[model]\nkind = \"decoder\"\ncontext = 8\nlayers = 1\nwidth = 8\nheads = 2\n";
-    refused(&["--config", &file("open.toml", base)], "--vocabulary");
+    let open = format!("{base}[data]\npaths = [\"book.txt\"]\n");
+    refused(&["--config", &file("open.toml", &open)], "--vocabulary");
+    refused(&["--batch-size", "1000000"], "at most 16777216 at the same time");
     let uneven = base.replace("heads = 2", "heads = 3");
     refused(&["--config", &file("heads.toml", &uneven)], "does not divide model.width 8");
     let misspelt = base.replace("heads", "haeds");

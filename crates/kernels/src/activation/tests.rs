@@ -27,6 +27,7 @@ fn reference(activation: Activation, x: f64) -> (f64, f64) {
             (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * du)
         }
         Activation::Silu => (x * sigmoid(x), sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)))),
+        Activation::Tanh => (x.tanh(), 1.0 / x.cosh().powi(2)),
     }
 }
 
@@ -237,6 +238,12 @@ fn special_values_are_defined() {
             forward(activation, &x, &mut out);
             backward(activation, &x, &[1.0; 6], &mut dx, Write::Set);
             let what = format!("{activation:?} on {isa:?}: {out:?} {dx:?}");
+            if activation == Activation::Tanh {
+                assert!(out[0].is_nan() && dx[0].is_nan(), "{what}");
+                assert_eq!(out[1..], [1.0, -1.0, 0.0, 1.0, -1.0], "{what}");
+                assert_eq!(dx[1..], [0.0, 0.0, 1.0, 0.0, 0.0], "{what}");
+                continue;
+            }
             assert!(out[0].is_nan() && out[1] == f32::INFINITY && out[3] == 0.0, "{what}");
             assert_eq!(out[5], 0.0, "{what}");
             if activation == Activation::SquaredRelu {

@@ -19,9 +19,8 @@ use super::tiles::{
     Drop, KEYS, QUERIES, block, dots_of_rows, pack_rows, pack_transposed, soften_backward,
 };
 use super::{Attention, Gradients, RowsMut, Scores, Shape};
-use crate::Write;
-use crate::scratch;
 use crate::threads::{self, SharedMut};
+use crate::{Write, dry, scratch};
 
 /// Working memory of the heads taken at once, in floats (32 MiB), unless more are needed to have
 /// enough tasks.
@@ -86,6 +85,7 @@ pub(super) fn backward<M: Scores>(attention: &Attention<'_, M>, gradients: Gradi
     if shares == 1 && partial == 0 {
         // A task is the whole of a key/value head: what it prepares is in its own cache when it
         // needs it, and threads meet once.
+        dry::scratch_in_tasks(group * layout.head(), pairs);
         threads::for_each(pairs, |pair| {
             let (b, h) = (pair / kv_heads, pair % kv_heads * group);
             scratch::with(group * layout.head(), |memory| {

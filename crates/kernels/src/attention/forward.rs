@@ -11,9 +11,8 @@ use super::rows::readable_in_place;
 use super::scores::Visibility;
 use super::tiles::{Drop, KEYS, QUERIES, block, finish, pack_rows, pack_transposed, soften};
 use super::{Attention, Scores, Shape};
-use crate::Write;
-use crate::scratch;
 use crate::threads::{self, SharedMut};
+use crate::{Write, dry, scratch};
 use std::ops::Range;
 
 /// Key/value heads are packed together until they take this many floats (16 MiB), so that
@@ -64,6 +63,7 @@ pub(super) fn forward<M: Scores>(attention: &Attention<'_, M>, out: &mut [f32], 
         query_block(attention, &layout, b, h, block(i, QUERIES, queries), packed, &out, &lse);
     };
     if pairs >= PAIRS_PER_THREAD * threads::count() {
+        dry::scratch_in_tasks(key_blocks * packed_block, pairs);
         threads::for_each(pairs, |pair| {
             scratch::with(key_blocks * packed_block, |packed| {
                 for (j, packed) in packed.chunks_exact_mut(packed_block.max(1)).enumerate() {

@@ -45,6 +45,7 @@ pub use rows::{Rows, RowsMut};
 pub use scores::Scores;
 
 use crate::Write;
+use crate::dry::{self, Operations};
 use crate::random::Dropout;
 
 /// The dimensions of one attention.
@@ -70,6 +71,14 @@ impl Shape {
     /// How many query heads share a key/value head.
     pub(crate) fn group(&self) -> usize {
         self.heads / self.kv_heads.max(1)
+    }
+
+    /// Operations of a forward pass, as if nothing were masked: so the literature counts, and figures
+    /// compare.
+    pub(crate) fn operations(&self) -> Operations {
+        let Self { batch, queries, keys, heads, width, value_width, .. } = *self;
+        let factors = [2, batch, heads, queries, keys, width + value_width];
+        Operations { products: 0.0, attention: factors.iter().map(|&x| x as f64).product() }
     }
 }
 
@@ -137,6 +146,7 @@ impl<M: Scores> Attention<'_, M> {
         if self.shape.queries == 0 {
             return; // rules are asked about at least one query
         }
+        dry::count(|| self.shape.operations());
         if self.shape.queries <= few::FEW {
             few::forward(self, out, lse);
         } else {
@@ -164,6 +174,10 @@ impl<M: Scores> Attention<'_, M> {
             let learned = self.scores.gradient_len();
             assert_eq!(dscores.len(), learned, "dscores is not as long as what the rule learned");
         }
+        dry::count(|| {
+            let Operations { products, attention } = self.shape.operations();
+            Operations { products, attention: 2.0 * attention }
+        });
         backward::backward(self, gradients);
     }
 }

@@ -34,7 +34,7 @@ use super::micro::{self, Lanes, Tile};
 use super::pack::{self, Packing, TileShape};
 use super::{Data, Matrix};
 use crate::threads::{self, SharedMut};
-use crate::{Write, dispatch, scratch};
+use crate::{Write, dispatch, dry, scratch};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -176,6 +176,7 @@ pub(super) fn run(job: &Job<'_>) {
         Operand::B => Strips::new(m, tile.rows, tile.group, threads),
     };
     let run_strips = |shared: &Shared<'_>| {
+        dry::scratch_in_tasks(tile.group.max(STRIP_ROWS) * block, strips.count);
         for_each(threads, strips.count, |i| run_strip(job, shared, &strips.get(i)));
     };
     let strips_pack_b = by_rows && !a_in_place && job.b_on_the_way().is_some();
@@ -246,8 +247,13 @@ fn run_packed_by_each(
     });
 }
 
+/// Tasks of a product, on this thread alone if it is not worth more.
 pub(super) fn for_each(threads: usize, tasks: usize, task: impl Fn(usize) + Sync) {
-    if threads == 1 { (0..tasks).for_each(task) } else { threads::for_each(tasks, task) }
+    if threads == 1 && !dry::is_on() {
+        (0..tasks).for_each(task);
+    } else {
+        threads::for_each(tasks, task);
+    }
 }
 
 /// Lanes cut into strips of whole tiles, as even as can be. The bits of the result do not depend

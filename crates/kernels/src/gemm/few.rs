@@ -7,7 +7,7 @@
 //! [the blocked product](super::blocked), to the bit: a token generated from a cache gets the
 //! values that it had in a batch.
 
-use super::blocked::{Job, depth_block};
+use super::blocked::{Job, depth_block, for_each};
 use super::micro::{Tile, prefetch};
 use super::pack::{self, Brain, Half, Single, Stored};
 use super::{Data, Matrix};
@@ -46,11 +46,8 @@ pub(super) fn run(job: &Job<'_>) {
         }
     };
     let tasks = n.div_ceil(COLUMNS_PER_TASK);
-    if m * n * job.a.columns < WORTH_SHARING {
-        (0..tasks).for_each(task);
-    } else {
-        threads::for_each(tasks, task);
-    }
+    let threads = if m * n * job.a.columns < WORTH_SHARING { 1 } else { threads::count() };
+    for_each(threads, tasks, task);
 }
 
 dispatch! {

@@ -34,6 +34,7 @@ pub(crate) mod transpose;
 pub use epilogue::Epilogue;
 
 use crate::Write;
+use crate::dry::{self, Operations};
 use crate::threads::{self, SharedMut};
 use blocked::Job;
 use epilogue::Tail;
@@ -129,6 +130,7 @@ pub fn gemm(
     if m == 0 || n == 0 {
         return;
     }
+    dry::count(|| operations(1, m, n, k));
     let needed = (m - 1) * out_stride + n;
     assert!(
         out.len() >= needed && out_stride >= n,
@@ -180,6 +182,9 @@ pub fn gemm_batched<'a>(
         "{batch} products of {m}×{n}, {out_stride} apart, do not fit in {} elements",
         out.len()
     );
+    if dry::is_on() {
+        return dry::count(|| operations(batch, m, n, a(0).columns));
+    }
     let shared = SharedMut::new(out);
     let product = |i: usize| {
         let (a, b) = (a(i), b(i));
@@ -193,6 +198,12 @@ pub fn gemm_batched<'a>(
     } else {
         (0..batch).for_each(product);
     }
+}
+
+/// Operations of so many products.
+fn operations(count: usize, m: usize, n: usize, k: usize) -> Operations {
+    let products = [2, count, m, n, k].iter().map(|&x| x as f64).product();
+    Operations { products, attention: 0.0 }
 }
 
 /// Products for each thread from which on it is better for each to work alone.

@@ -9,6 +9,7 @@
 pub mod arena;
 pub mod spans;
 
+use crate::dry::{self, Loan};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -34,8 +35,19 @@ mod private {
 pub struct Buffer<E: Element = f32> {
     start: NonNull<E>,
     len: usize,
-    /// Is the memory part of the arena?
-    pooled: bool,
+    home: Home,
+}
+
+/// Whose the memory of a buffer is.
+enum Home {
+    /// Its own.
+    Own,
+    /// The arena's.
+    Pooled,
+    /// That of a [dry pass](crate::dry), which gets it back when this is dropped.
+    Dry(#[expect(dead_code, reason = "it is kept for as long as the buffer lives")] Loan),
+    /// An arena of its own, behind which there is memory only where it is touched.
+    Addresses(#[expect(dead_code, reason = "as above")] Box<arena::Arena>),
 }
 
 // SAFETY: a Buffer owns its memory alone, as a Vec does, and E is Send.
@@ -53,7 +65,7 @@ impl<E: Element> Buffer<E> {
     /// `len` zeros.
     pub fn zeroed(len: usize) -> Self {
         if len == 0 {
-            return Self { start: NonNull::dangling(), len, pooled: false };
+            return Self { start: NonNull::dangling(), len, home: Home::Own };
         }
         let layout = Self::layout(len);
         // SAFETY: the layout is not of size zero, since len > 0 and E is not zero-sized.
@@ -64,7 +76,7 @@ impl<E: Element> Buffer<E> {
         }
         // SAFETY: just allocated with this size; zero bits are zero in every element type.
         unsafe { memory.write_bytes(0, layout.size()) };
-        Self { start, len, pooled: false }
+        Self { start, len, home: Home::Own }
     }
 
     /// `len` elements of arbitrary content, from the [`arena`] unless they are few.
@@ -73,7 +85,26 @@ impl<E: Element> Buffer<E> {
         if bytes < SMALLEST_PIECE {
             return Self::zeroed(len);
         }
-        Self { start: arena::take(bytes).cast(), len, pooled: true }
+        if let Some((start, loan)) = dry::take(bytes) {
+            return Self { start: start.cast(), len, home: Home::Dry(loan) };
+        }
+        Self { start: arena::take(bytes).cast(), len, home: Home::Pooled }
+    }
+
+    /// `len` zeros that take memory only where they are touched: for a dry pass, outside of its books.
+    pub(crate) fn addresses(len: usize) -> Self {
+        let mut arena = arena::Arena::of_addresses();
+        match arena.take(Self::layout(len).size().max(1)) {
+            Some(start) => {
+                Self { start: start.cast(), len, home: Home::Addresses(Box::new(arena)) }
+            }
+            None => Self::zeroed(len),
+        }
+    }
+
+    /// Is it one of a [dry pass](crate::dry), whose content means nothing and should not be touched?
+    pub fn is_dry(&self) -> bool {
+        matches!(self.home, Home::Dry(_))
     }
 }
 
@@ -96,11 +127,13 @@ fn ask_for_huge_pages(memory: *mut u8, bytes: usize) {
 
 impl<E: Element> Drop for Buffer<E> {
     fn drop(&mut self) {
-        if self.pooled {
-            arena::give(self.start.cast(), Self::layout(self.len).size());
-        } else if self.len > 0 {
-            // SAFETY: allocated in `zeroed` with this same layout, and freed once, here.
-            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
+        match self.home {
+            Home::Pooled => arena::give(self.start.cast(), Self::layout(self.len).size()),
+            Home::Own if self.len > 0 => {
+                // SAFETY: allocated in `zeroed` with this same layout, and freed once, here.
+                unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
+            }
+            Home::Own | Home::Dry(_) | Home::Addresses(_) => {}
         }
     }
 }
@@ -110,7 +143,8 @@ impl<E: Element> Deref for Buffer<E> {
     fn deref(&self) -> &[E] {
         // SAFETY: `start` is aligned and valid for `len` initialised elements (or dangling with
         // len = 0) for as long as self lives, be it this buffer's own allocation or a part of
-        // the arena that is its alone; and &self keeps writers away.
+        // an arena that is its alone, and that lives as long as what `home` holds of it; and &self
+        // keeps writers away.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -3,7 +3,6 @@
 use crate::lesson::lesson;
 use crate::maths::{chart, difference, digits, gradient, matrix, numbers, row, span, tanh};
 use crate::{Lesson, Sheet};
-use hearken_nn::plan::Plan;
 use hearken_nn::presets;
 use hearken_tensor::ops::activations::{activate, gelu, relu};
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
@@ -320,7 +319,7 @@ fn one_by_one(s: &mut Sheet) {
     );
     let config = presets::model_of(presets::find("gpt2-small").expect("a preset"), "gpt2-small")
         .expect("a valid preset");
-    let plan = Plan::new(&config);
+    let plan = crate::maths::cost(&config, 128);
     let part = plan
         .parts
         .iter()

@@ -1,13 +1,15 @@
 //! Less memory, less arithmetic, and how to count both.
 
 use crate::lesson::lesson;
-use crate::maths::{chart, difference, digits, list, numbers, row, softmax};
+use crate::maths::{chart, cost, difference, digits, list, numbers, row, softmax};
 use crate::{Lesson, Sheet};
 use hearken_nn::cache::CacheKind;
-use hearken_nn::config::{BiasConfig, Combine, DecoderConfig, PositionConfig, StackConfig};
-use hearken_nn::plan::Plan;
+use hearken_nn::config::{
+    BiasConfig, Combine, DecoderConfig, ModelConfig, PositionConfig, StackConfig,
+};
 use hearken_nn::presets;
 use hearken_show::number;
+use hearken_tasks::rehearsal;
 use hearken_tensor::ops::attention::{Attend, attention};
 use hearken_tensor::ops::matmul::{matmul, matmul_transposed};
 use hearken_tensor::ops::transpose::transpose;
@@ -196,18 +198,24 @@ fn linear_attention(s: &mut Sheet) {
     );
 }
 
-/// What a GPT of so many layers, this width and so many heads costs.
-fn gpt([layers, width, heads]: [usize; 3], context: usize, kv_heads: Option<usize>) -> Plan {
+/// A GPT of so many layers, this width and so many heads.
+fn gpt([layers, width, heads]: [usize; 3], context: usize, kv_heads: Option<usize>) -> ModelConfig {
     let position = PositionConfig::Learned { combine: Combine::Add };
     let sizes = StackConfig::new(layers, width, heads);
     let stack = StackConfig { bias: BiasConfig::ALL, position, kv_heads, ..sizes };
-    Plan::new(&DecoderConfig { vocabulary: 50_257, context, tied: true, stack }.into())
+    DecoderConfig { vocabulary: 50_257, context, tied: true, stack }.into()
+}
+
+/// Bytes that it keeps for 1,024 tokens when it writes.
+fn cache(model: &ModelConfig, kind: CacheKind) -> u64 {
+    let bytes = rehearsal::cache_bytes(model, 1024, kind).expect("a small model");
+    bytes.expect("a model that writes")
 }
 
 fn counting(s: &mut Sheet) {
     let config = presets::model_of(presets::find("gpt2-small").expect("a preset"), "gpt2-small")
         .expect("a valid preset");
-    let plan = Plan::new(&config);
+    let plan = cost(&config, 1024);
     s.step("Parameters of GPT-2");
     s.formula(
         "a block: 4C² of attention, 8C² of feed-forward\nbeside them: V·C and T·C of the tables",
@@ -216,7 +224,7 @@ fn counting(s: &mut Sheet) {
         &["part", "parameters", "share"],
         plan.parts.iter().map(|part| {
             [
-                part.name.to_owned(),
+                part.name.clone(),
                 digits(part.parameters as f64),
                 number::percent(part.parameters as f64 / plan.parameters() as f64, 1),
             ]
@@ -225,29 +233,29 @@ fn counting(s: &mut Sheet) {
     s.show("all", plan.parameters());
 
     s.step("GPT-3's table");
-    let large = gpt([96, 12_288, 96], 2048, None);
+    let large = cost(&gpt([96, 12_288, 96], 2048, None), 2048);
     s.show("parameters: 96 layers, width 12,288", large.parameters());
     let forward = 2.0 * 175e9 * 2048.0;
     s.text(format!("A forward pass over 2,048 tokens takes about 2·N·T operations, {}: tera, not giga. The planner, \
-            which counts scores too, says {}.", number::operations(forward), number::operations(2048.0 * large.forward_flops_per_token(2048))));
+            which counts scores too, says {}.", number::operations(forward), number::operations(2048.0 * large.forward.all())));
     s.keep("GPT-3 forward, TFLOP", forward / 1e12);
     s.show("training 110 million parameters on 10 billion tokens: 6·N·D", 6.0 * 110e6 * 10e9);
 
     s.step("Operations per token");
-    let per_token = |n: usize| plan.forward_flops_per_token(n);
     s.table(
         &["length", "forward per token", "training per token"],
         [128usize, 1024, 8192].map(|n| {
+            let cost = cost(&gpt([12, 768, 12], n, None), n);
             [
                 digits(n as f64),
-                number::operations(per_token(n)),
-                number::operations(plan.training_flops_per_token(n)),
+                number::operations(cost.forward.all()),
+                number::operations(cost.training.all()),
             ]
         }),
     );
     s.text("Training is three forward passes: each product has two gradients. What grows with the length are \
             the scores.");
-    s.keep("training / forward", plan.training_flops_per_token(1024) / per_token(1024));
+    s.keep("training / forward", plan.training.all() / plan.forward.all());
 
     s.step("Attention weights, if they were stored");
     s.formula("H·T²·4 bytes per layer");
@@ -259,23 +267,22 @@ fn counting(s: &mut Sheet) {
     s.formula("2·L·K·D numbers per token        K: key/value heads");
     let mut rows = Vec::new();
     for (name, kv) in [("MHA, K = 12", 12usize), ("GQA, K = 4", 4), ("MQA, K = 1", 1)] {
-        let plan = gpt([12, 768, 12], 1024, Some(kv));
-        let cache = |kind| plan.cache_bytes(1024, kind);
+        let model = gpt([12, 768, 12], 1024, Some(kv));
+        let cache = |kind| cache(&model, kind);
         s.keep(format!("cache of {name}"), cache(CacheKind::F32));
         rows.push([
             name.to_owned(),
             digits(cache(CacheKind::F32) as f64),
             digits(cache(CacheKind::F16) as f64),
             digits(cache(CacheKind::Int8) as f64),
-            digits(plan.parameters() as f64),
+            digits(cost(&model, 1024).parameters() as f64),
         ]);
     }
     s.table(&["GPT-2, 1,024 tokens", "f32 bytes", "f16", "int8", "parameters"], rows);
 
     s.ask("GQA with 4 of 12 key/value heads makes the cache how many times smaller?");
-    let cache =
-        |kv_heads| gpt([12, 768, 12], 1024, kv_heads).cache_bytes(1024, CacheKind::F32) as f64;
-    let ratio = cache(None) / cache(Some(4));
+    let bytes = |kv_heads| cache(&gpt([12, 768, 12], 1024, kv_heads), CacheKind::F32) as f64;
+    let ratio = bytes(None) / bytes(Some(4));
     for (claim, because) in [
         (3.0, "It holds keys and values of 4 heads instead of 12."),
         (4.0, "H/K is 12/4. Four heads remain; they are not four times fewer."),

@@ -1,6 +1,9 @@
 //! What the types of a configuration alone do not rule out. Every number has a range.
 
-use super::{AttentionConfig, Combine, DecoderConfig, PositionConfig, RopeScaling, StackConfig};
+use super::{
+    AttentionConfig, Combine, DecoderConfig, EncoderConfig, HeadConfig, PositionConfig,
+    RopeScaling, StackConfig,
+};
 use hearken_base::{Error, Result};
 
 /// Far beyond any real model, and small enough that no product of two overflows.
@@ -11,6 +14,11 @@ const MOST_LAYERS: usize = 10_000;
 const MOST_BUCKETS: usize = 1 << 15;
 /// A table has a number for every distance up to here.
 const MOST_DISTANCE: usize = 1 << 20;
+
+/// Token types: BERT has 2, TAPAS 7 sorts of them.
+const MOST_TYPES: usize = 1 << 16;
+/// Labels, or numbers that are predicted: fifty times the largest known set (ImageNet-21k).
+const MOST_OUTPUTS: usize = 1 << 20;
 
 /// Each of `sizes` must lie within 1 and its limit.
 fn check_sizes(prefix: &str, sizes: &[(&str, usize, usize)]) -> Result<()> {
@@ -41,18 +49,81 @@ impl DecoderConfig {
                 "set tied = false, since the embedding is then narrower than the head",
             ));
         }
-        // A thousand times the largest model, and no count of bytes overflows.
-        let outside =
-            (2.0 * self.vocabulary as f64 + self.context as f64) * self.stack.width as f64;
-        let about = self.stack.about_parameters() + outside;
-        if about > 1e15 {
-            return Err(Error::new(
-                format!("the model would have about {about:.0e} parameters"),
-                "check model.width, layers, heads and vocabulary for a slip in a number",
-            ));
-        }
-        Ok(())
+        check_parameters(&self.stack, 2.0 * self.vocabulary as f64 + self.context as f64)
     }
+}
+
+impl EncoderConfig {
+    /// Is this a model that can be built? The error says what is wrong and how to fix it.
+    pub fn validate(&self) -> Result<()> {
+        check_sizes("model", &[("context", self.context, MOST)])?;
+        let outputs = self.head.outputs();
+        for (name, size, most) in [
+            ("vocabulary", self.vocabulary, MOST),
+            ("types", self.types, MOST_TYPES),
+            ("head.outputs", outputs, MOST_OUTPUTS),
+        ] {
+            if size > most {
+                check_sizes("model", &[(name, size, most)])?;
+            }
+        }
+        self.stack.validate("model")?;
+        self.validate_head()?;
+        let rows = 2 * self.vocabulary + self.context + self.types + outputs + 2 * self.stack.width;
+        check_parameters(&self.stack, rows as f64)
+    }
+
+    fn validate_head(&self) -> Result<()> {
+        match &self.head {
+            HeadConfig::Tokens { .. }
+                if self.tied && self.stack.token_width() != self.stack.width =>
+            {
+                Err(Error::new(
+                    "model.position stands beside the token, and model.tied is true",
+                    "set tied = false, since the embedding is then narrower than the head",
+                ))
+            }
+            HeadConfig::Numbers { outputs: 0 } => {
+                check_sizes("model", &[("head.outputs", 0, MOST_OUTPUTS)])
+            }
+            HeadConfig::Classes { labels, .. } | HeadConfig::Tags { labels } => {
+                let mut sorted: Vec<&str> = labels.iter().map(String::as_str).collect();
+                sorted.sort_unstable();
+                match sorted.array_windows().find(|[a, b]| a == b) {
+                    Some([label, _]) => Err(Error::new(
+                        format!("model.head.labels has {label:?} twice"),
+                        "each label is listed once",
+                    )),
+                    None => Ok(()),
+                }
+            }
+            HeadConfig::Embedding { most_tokens: Some(tokens), .. }
+                if !(1..=self.context).contains(tokens) =>
+            {
+                Err(Error::new(
+                    format!(
+                        "model.head.most_tokens is {tokens}, expected 1 to {}, the context",
+                        self.context
+                    ),
+                    "leave it out to use the whole context",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A thousand times the largest model, and no count of bytes overflows. `rows` are those of the
+/// tables and matrices outside of the stack, which are as wide as it is.
+fn check_parameters(stack: &StackConfig, rows: f64) -> Result<()> {
+    let about = stack.about_parameters() + rows * stack.width as f64;
+    if about > 1e15 {
+        return Err(Error::new(
+            format!("the model would have about {about:.0e} parameters"),
+            "check model.width, layers, heads and vocabulary for a slip in a number",
+        ));
+    }
+    Ok(())
 }
 
 impl StackConfig {

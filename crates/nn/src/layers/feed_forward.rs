@@ -75,7 +75,7 @@ impl FeedForward {
 }
 
 /// The function of a kind, of the gate where it has one.
-fn activation(kind: FeedForwardKind) -> Activation {
+pub(super) fn activation(kind: FeedForwardKind) -> Activation {
     match kind {
         FeedForwardKind::Relu => Activation::Relu,
         FeedForwardKind::SquaredRelu => Activation::SquaredRelu,

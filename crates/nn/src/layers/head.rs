@@ -40,6 +40,11 @@ impl Head {
         Self { weight, bias }
     }
 
+    /// The same weight with this bias.
+    pub(super) fn with_bias(self, bias: Option<Var>) -> Self {
+        Self { bias, ..self }
+    }
+
     fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref().map(Var::value)
     }

@@ -8,8 +8,10 @@ mod feed_forward;
 mod head;
 mod linear;
 mod norm;
+mod pooling;
 mod positions;
 mod residual;
+mod token_head;
 
 pub use attention::{Attention, Direction, Heads};
 pub use dropout::Dropout;
@@ -18,5 +20,7 @@ pub use feed_forward::FeedForward;
 pub use head::{Head, Loss};
 pub use linear::Linear;
 pub use norm::Norm;
+pub use pooling::{Pooler, first_tokens, normalised, pool, select_rows};
 pub use positions::{Positions, ScoreBias};
 pub use residual::Residual;
+pub use token_head::TokenHead;

@@ -1,12 +1,18 @@
 //! Models, one file per kind, and what models can do.
 //!
-//! Commands and tasks ask for an ability ([`Generates`], [`PredictsTokens`]) and not for a kind, so
+//! Commands and tasks ask for an ability ([`Generates`], [`Classifies`], …) and not for a kind, so
 //! that a new kind works wherever it has what is needed. [`build`] makes the model that a
 //! configuration describes.
 
 mod decoder;
+mod encoder;
+mod encoding;
+mod targets;
 
 pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use encoding::{Classifies, Embedded, Encodes, FindsSpans, PredictsNumbers, Tags};
+pub use targets::{TargetKind, Targets, loss, outputs};
 
 use crate::cache::CacheKind;
 use crate::config::ModelConfig;
@@ -38,6 +44,31 @@ pub trait Model: Debug + Send + Sync {
     fn generates(&self) -> Option<&dyn Generates> {
         None
     }
+
+    /// The model as one that reads a whole text, if it does.
+    fn encodes(&self) -> Option<&dyn Encodes> {
+        None
+    }
+
+    /// The model as one that labels texts, if it does.
+    fn classifies(&self) -> Option<&dyn Classifies> {
+        None
+    }
+
+    /// The model as one that labels tokens, if it does.
+    fn tags(&self) -> Option<&dyn Tags> {
+        None
+    }
+
+    /// The model as one that finds answers in texts, if it does.
+    fn finds_spans(&self) -> Option<&dyn FindsSpans> {
+        None
+    }
+
+    /// The model as one that predicts numbers of texts, if it does.
+    fn predicts_numbers(&self) -> Option<&dyn PredictsNumbers> {
+        None
+    }
 }
 
 /// Token ids of B rows of equal length, one after the other.
@@ -47,6 +78,8 @@ pub struct Tokens<'a> {
     pub ids: &'a [u32],
     /// B
     pub rows: usize,
+    /// The type of each token (B, T), for models that know types; all are of type 0, if `None`.
+    pub types: Option<&'a [u32]>,
     /// What is special about the rows.
     pub layout: Layout,
 }
@@ -59,7 +92,14 @@ impl<'a> Tokens<'a> {
             "{} tokens are not {rows} sequences of equal length",
             ids.len()
         );
-        Self { ids, rows, layout: Layout::default() }
+        Self { ids, rows, types: None, layout: Layout::default() }
+    }
+
+    /// The same, where tokens are of these types (B, T).
+    pub fn of_types(self, types: Option<&'a [u32]>) -> Self {
+        let given = types.map_or(self.ids.len(), <[u32]>::len);
+        assert_eq!(given, self.ids.len(), "{given} types of {} tokens", self.ids.len());
+        Self { types, ..self }
     }
 
     /// The same, laid out like this.
@@ -75,8 +115,14 @@ impl<'a> Tokens<'a> {
 
 /// A model that predicts a token at every place: the next one, or one that is hidden.
 pub trait PredictsTokens: Model {
-    /// The last hidden state, (B, T, C).
+    /// What the head is multiplied with, (B, T, C): the last hidden state, or what the layers of the
+    /// head itself make of it.
     fn hidden(&self, tokens: &Tokens<'_>, pass: &Pass) -> Var;
+
+    /// All logits (B, T, V), of the last hidden state (B, T, C).
+    fn logits_of(&self, hidden: &Var, pass: &Pass) -> Var {
+        self.head().logits(hidden, pass)
+    }
 
     /// What turns hidden states into logits.
     fn head(&self) -> Head;
@@ -135,6 +181,7 @@ pub trait Generates: PredictsTokens {
 pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
     match config {
         ModelConfig::Decoder(config) => Box::new(Decoder::new(config.clone(), weights)),
+        ModelConfig::Encoder(config) => Box::new(Encoder::new(config.clone(), weights)),
     }
 }
 

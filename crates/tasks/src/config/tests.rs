@@ -17,7 +17,7 @@ fn with(sets: &[&str]) -> Result<RunConfig> {
 #[test]
 fn settings_go_over_the_file() {
     let config = with(&["train.lr=3e-4", "model.width=16", "data.tokenizer=byte"]).unwrap();
-    let ModelConfig::Decoder(model) = &config.model;
+    let ModelConfig::Decoder(model) = &config.model else { panic!("not a decoder") };
     assert_eq!((config.train.lr, model.stack.width), (3e-4, 16));
     assert_eq!(config.data.tokenizer, TokenizerKind::Byte);
     let again = RunConfig::parse(&config.to_toml().unwrap(), "again", &[]).unwrap();
@@ -27,15 +27,19 @@ fn settings_go_over_the_file() {
 
 #[test]
 fn one_number_sets_all_chances_of_dropping() {
-    let ModelConfig::Decoder(model) = with(&["model.dropout=0.1"]).unwrap().model;
+    let ModelConfig::Decoder(model) = with(&["model.dropout=0.1"]).unwrap().model else {
+        panic!("not a decoder")
+    };
     let d = model.stack.dropout;
     assert_eq!([d.embedding, d.attention, d.feed_forward, d.residual], [0.1; 4]);
-    let ModelConfig::Decoder(model) = with(&["model.dropout.attention=0.2"]).unwrap().model;
+    let ModelConfig::Decoder(model) = with(&["model.dropout.attention=0.2"]).unwrap().model else {
+        panic!("not a decoder")
+    };
     assert_eq!((model.stack.dropout.attention, model.stack.dropout.residual), (0.2, 0.0));
     // The short form and one of its keys.
     let sets = ["model.dropout=0.1", "model.dropout.attention=0.2", "model.bias=true"];
     let sets = [&sets[..], &["model.bias.norm=false"]].concat();
-    let ModelConfig::Decoder(model) = with(&sets).unwrap().model;
+    let ModelConfig::Decoder(model) = with(&sets).unwrap().model else { panic!("not a decoder") };
     assert_eq!((model.stack.dropout.attention, model.stack.dropout.residual), (0.2, 0.1));
     assert!(model.stack.bias.attention_in && !model.stack.bias.norm);
 }

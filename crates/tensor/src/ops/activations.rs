@@ -1,4 +1,4 @@
-//! `out = f(x)`, element by element: ReLU, squared ReLU, GELU (exact and by tanh), SiLU.
+//! `out = f(x)`, element by element: ReLU, squared ReLU, GELU (exact and by tanh), SiLU, tanh.
 //!
 //! | | f(x) | f′(x) |
 //! |---|---|---|
@@ -7,6 +7,7 @@
 //! | GELU (Hendrycks and Gimpel 2016) | x·Φ(x) | Φ(x) + x·φ(x) |
 //! | its tanh approximation | x·σ(2u), u = √(2/π)(x + 0.044715x³) | σ + x·σ(1 − σ)·2u′ |
 //! | SiLU | x·σ(x) | σ(x)·(1 + x·(1 − σ(x))) |
+//! | tanh | tanh(x) | 1 − tanh²(x) |
 //!
 //! Φ and φ are the distribution and the density of the normal distribution, σ(x) = 1/(1 + e⁻ˣ).
 //! 1. `dx = dout · f′(x)`
@@ -64,6 +65,11 @@ pub fn silu(x: Var) -> Var {
     activate(x, Activation::Silu)
 }
 
+/// `tanh(x)`
+pub fn tanh(x: Var) -> Var {
+    activate(x, Activation::Tanh)
+}
+
 struct ActivationBackward {
     x: Saved,
     f: Activation,
@@ -88,6 +94,7 @@ pub(crate) fn reference(f: Activation, x: f64) -> f64 {
             0.5 * x * (1.0 + u.tanh())
         }
         Activation::Silu => x * sigmoid(x),
+        Activation::Tanh => x.tanh(),
     }
 }
 
@@ -117,7 +124,8 @@ pub fn cases() -> Vec<Case> {
         case(Activation::SquaredRelu, "squared_relu", x.clone(), "F.relu(x)**2"),
         case(Activation::Gelu, "gelu", x.clone(), "F.gelu(x)"),
         case(Activation::GeluTanh, "gelu_tanh", x.clone(), "F.gelu(x, approximate='tanh')"),
-        case(Activation::Silu, "silu", x, "F.silu(x)"),
+        case(Activation::Silu, "silu", x.clone(), "F.silu(x)"),
+        case(Activation::Tanh, "tanh", x, "torch.tanh(x)"),
         case(Activation::Silu, "silu_many", many, "F.silu(x)"),
     ]
 }
@@ -151,12 +159,17 @@ mod tests {
         for f in Activation::ALL {
             let x = Var::leaf(Tensor::new([3], &[f32::INFINITY, f32::NAN, 0.0]));
             let out = activate(x.clone(), f);
-            assert_eq!(out.value().data()[0], f32::INFINITY, "{f:?}");
+            let limit = if f == Activation::Tanh { 1.0 } else { f32::INFINITY };
+            assert_eq!(out.value().data()[0], limit, "{f:?}");
             assert!(out.value().data()[1].is_nan(), "{f:?}");
             assert_eq!(out.value().data()[2], 0.0, "{f:?}");
             out.backward_with(Tensor::full([3], 1.0));
             let dx = x.gradient().unwrap();
-            let limit = if f == Activation::SquaredRelu { f32::INFINITY } else { 1.0 };
+            let limit = match f {
+                Activation::SquaredRelu => f32::INFINITY,
+                Activation::Tanh => 0.0,
+                _ => 1.0,
+            };
             assert_eq!(dx.data()[0], limit, "{f:?}");
             assert!(dx.data()[1].is_nan() || f == Activation::Relu, "{f:?}");
         }

@@ -19,7 +19,7 @@ use crate::half::Saved;
 use crate::reference::Array;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use hearken_kernels::Write;
+use hearken_kernels::{Write, dry};
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken_kernels::threads::for_row_chunks;
 
@@ -125,7 +125,8 @@ impl Size {
         if len == 0 {
             return;
         }
-        if self.count >= MANY {
+        // In a dry pass each product is counted, and regions are not run.
+        if self.count >= MANY && !dry::is_on() {
             for_row_chunks(self.count, 1, [(out, len)], |at, [out]| f(at.start, out));
         } else {
             out.chunks_exact_mut(len).enumerate().for_each(|(i, out)| f(i, out));

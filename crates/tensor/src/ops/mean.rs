@@ -70,7 +70,7 @@ impl Backward for MeanBackward {
                 let dout = &dout.data()[o * inner..(o + 1) * inner];
                 let block = &mut dx[o * middle * inner..(o + 1) * middle * inner];
                 if write == Write::Set {
-                    block.fill(0.0);
+                    elementwise::fill(block, 0.0);
                 }
                 if inner == 1 {
                     elementwise::add_scalar(block, factor * dout[0]); // 1

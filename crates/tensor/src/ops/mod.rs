@@ -28,6 +28,7 @@ ops! {
     activations,
     add,
     attention,
+    binary_cross_entropy,
     concat,
     cross_entropy,
     dropout,

@@ -11,7 +11,7 @@ use crate::gradcheck::{Case, Tolerance};
 use crate::graph::{Backward, Gradients, Var};
 use crate::reference::Array;
 use crate::tensor::Tensor;
-use hearken_kernels::Write;
+use hearken_kernels::{Write, elementwise};
 use std::ops::Range;
 
 /// The part of `x` whose index in dimension `dim` is in `range`.
@@ -40,7 +40,7 @@ impl Backward for SliceBackward {
     fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>) {
         gradients.write(0, |dx, write| {
             if write == Write::Set {
-                dx.fill(0.0); // 2
+                elementwise::fill(dx, 0.0); // 2
             }
             let from = (dout.data(), At { column: 0, width: self.count });
             copy(self.rows, self.count, from, (dx, self.at), write); // 1

@@ -1,5 +1,8 @@
 //! Which optimiser, with its constants, and which parameters decay.
 
+// Files from strangers are read here: nothing may panic.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 use crate::config::{LARGEST_FACTOR, MOST_STEPS, below_one, in_range, whole_in_range};
 use hearken_base::settings::{self, Setting, Value};
 use hearken_base::{Error, Result, names};

@@ -23,7 +23,7 @@ pub use config::{Beta2Warmup, DecayRule, MuonAdjust, OptimizerConfig, role_for_o
 pub use muon::orthogonalize;
 
 use hearken_kernels::optimizer::{self as kernels, Decay};
-use hearken_kernels::threads;
+use hearken_kernels::{dry, threads};
 use hearken_tensor::{Param, Role, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,8 @@ struct Slot {
     /// As the optimiser treats it.
     role: Role,
     decays: bool,
+    /// Its learning rate is so many times that of the step.
+    rate: f64,
     /// The first moment, or momentum; empty if the kind has none.
     first: Tensor,
     /// The second moment; empty if the kind has none.
@@ -73,12 +75,19 @@ impl Optimizer {
             };
             let (first, second) = (moment(1), moment(2));
             let decays = decay.applies(role, shape.rank());
-            Slot { parameter, role, decays, first, second }
+            Slot { parameter, role, decays, rate: 1.0, first, second }
         };
         let parameters = parameters.into_iter().filter(Param::is_trainable);
         let slots = parameters.map(slot).collect();
         let counters = Counters { steps: 0, beta1_product: 1.0, beta2_product: 1.0 };
         Self { config, slots, counters }
+    }
+
+    /// Gives every parameter a learning rate of its own: that of the step times `factor`.
+    pub fn scale_rates(&mut self, factor: impl Fn(&Param) -> f64) {
+        for slot in &mut self.slots {
+            slot.rate = factor(&slot.parameter);
+        }
     }
 
     /// What it was made from.
@@ -97,6 +106,10 @@ impl Optimizer {
         let largest = sizes().max().unwrap_or(0);
         let per_task =
             if 4 * largest * threads::count() <= sizes().sum() { 1 } else { slots.len() };
+        if dry::is_on() {
+            // Regions are not run there, and a step takes memory.
+            return slots.iter_mut().for_each(|slot| slot.step(config, lr, factor, adam));
+        }
         threads::for_row_chunks(slots.len(), per_task, [(slots, 1)], |_, [slots]| {
             for slot in slots {
                 slot.step(config, lr, factor, adam);
@@ -187,7 +200,9 @@ impl Optimizer {
 impl Slot {
     /// `adam` has the betas and corrections of this step.
     fn step(&mut self, config: &OptimizerConfig, lr: f64, factor: f32, adam: kernels::Adam) {
-        let Self { parameter, role, decays, first, second } = self;
+        let Self { parameter, role, decays, rate, first, second } = self;
+        let lr = lr * *rate;
+        let adam = kernels::Adam { learning_rate: lr as f32, ..adam };
         let shape = parameter.shape();
         let if_decays = |decay: f64| if *decays { decay as f32 } else { 0.0 };
         parameter.update(|value, gradient| match *config {

@@ -240,6 +240,8 @@ impl Trainer<'_> {
         let mut chart = plot::loss_chart(rows, facts.floor);
         chart.y_label.clone_from(&facts.loss_label);
         self.run.replace("loss.svg", &chart.svg())?;
+        let mut tables = self.task.tables();
+        tables.extend_from_slice(&facts.tables);
         let report = Report {
             title: &facts.title,
             facts: &self.facts(),
@@ -247,7 +249,7 @@ impl Trainer<'_> {
             entries: self.records.entries(),
             samples: samples.all(),
             config: &facts.config_text,
-            tables: &facts.tables,
+            tables: &tables,
             loss_label: &facts.loss_label,
             floor: facts.floor,
             why_training_is_above: facts.why_training_is_above,
@@ -265,7 +267,7 @@ impl Trainer<'_> {
             list.push(("trained", short(facts.trained as f64)));
         }
         list.extend([
-            ("tokens seen", short(self.tokens as f64)),
+            ("tokens seen", short(self.clock.tokens as f64)),
             ("time", duration(self.seconds())),
             ("instruction set", instruction_set::of_run().to_owned()),
         ]);

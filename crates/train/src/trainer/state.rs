@@ -41,7 +41,7 @@ impl Trainer<'_> {
             evaluations: self.evaluations.clone(),
             ema_updates: stepper.ema.as_ref().map(Ema::updates),
             skipped: stepper.skipped,
-            tokens: self.tokens,
+            tokens: self.clock.tokens,
             elapsed_seconds: self.seconds(),
             weights: files::checksum_of_parameters(&self.task.parameters()),
         };
@@ -121,7 +121,7 @@ impl Trainer<'_> {
                  the best is decided anew",
             );
         }
-        self.tokens = state.tokens;
+        self.clock.tokens = state.tokens;
         self.clock.seconds_before = state.elapsed_seconds;
         Ok(())
     }

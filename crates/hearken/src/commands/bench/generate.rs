@@ -11,7 +11,6 @@ use hearken::infer::generate::Request;
 use hearken::infer::sampler::Sampling;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::models::{self, Generates};
-use hearken::nn::plan::Plan;
 use hearken::nn::presets;
 use hearken::nn::scope::Weights;
 use hearken::nn::slot::Feed;
@@ -106,8 +105,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let text = preset_or_file(&arguments.config)?;
     let config = presets::model_of(&text, &arguments.config)?;
     config.validate()?;
-    let plan = Plan::new(&config);
-    check_memory(usize::try_from(plan.parameters().saturating_mul(5)).ok())?;
+    let unset = models::build(&config, Weights::Unset);
+    let parameters: u64 = unset.parameters().iter().map(|p| p.shape().len() as u64).sum();
+    check_memory(usize::try_from(parameters.saturating_mul(5)).ok())?;
     let mut progress = StatusLine::new();
     progress.show("building the model");
     let model = models::build(&config, Weights::Drawn { seed: 1 });
@@ -127,7 +127,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         version: env!("CARGO_PKG_VERSION"),
         machine: Machine::of_this_process(),
         config: arguments.config.clone(),
-        parameters: plan.parameters(),
+        parameters,
         together: Vec::new(),
         at: Vec::new(),
         sampling: Vec::new(),

@@ -19,20 +19,19 @@
 mod chart;
 
 use super::timing::{Times, repeat, timed};
-use super::train::Step;
+use super::train::{Step, training};
 use super::{check_memory, write_json};
-use crate::commands::plan::states;
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use hearken::base::Error;
 use hearken::base::settings::Settings;
 use hearken::kernels::threads::{MOST_THREADS, with_threads};
 use hearken::nn::config::ModelConfig;
-use hearken::nn::plan::{Plan, Training};
 use hearken::show::number::percent;
 use hearken::show::{Columns, StatusLine};
+use hearken::tasks::rehearsal;
 use hearken::tensor::pool;
-use hearken::train::OptimizerConfig;
+use hearken::train::Cost;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -291,26 +290,28 @@ impl Case {
         Ok(Settings::parse(&text, "scaling")?.read()?)
     }
 
+    fn cost(&self) -> Result<Cost, Failure> {
+        Ok(rehearsal::cost(&self.config()?, &training(self.batch, 1), self.tokens)?)
+    }
+
     /// The seconds of some steps, in about `budget`.
     fn measure(&self, budget: Duration) -> Result<Vec<f64>, Failure> {
         let config = self.config()?;
-        let memory = Plan::new(&config).memory(Training {
-            batch: self.batch,
-            tokens: self.tokens,
-            side_by_side: 1,
-            states: states(&OptimizerConfig::default()),
-            activation_bytes: 4,
-            checkpointing: false,
-        });
-        check_memory(usize::try_from(memory.total()).ok())?;
+        check_memory(usize::try_from(self.cost()?.memory.total()).ok())?;
         let seconds = with_threads(self.threads, || {
-            let mut step = Step::new(&config, self.batch, self.tokens, 1)?;
-            step.run(); // beside the one of `repeat`: two fill the pool
-            Ok(repeat(budget, || {
+            let mut step = Step::new(&config, &training(self.batch, 1), self.tokens)?;
+            step.run()?; // beside the one of `repeat`: two fill the pool
+            let mut ran = Ok(0.0);
+            let seconds = repeat(budget, || {
                 timed(|| {
-                    step.run();
+                    let result = step.run();
+                    if ran.is_ok() {
+                        ran = result;
+                    }
                 })
-            }))
+            });
+            ran?;
+            Ok(seconds)
         });
         pool::release();
         seconds
@@ -319,9 +320,9 @@ impl Case {
     /// What the steps came to; `peak` is that of `most_threads`.
     fn point(&self, seconds: Vec<f64>, peak: Peak, most_threads: usize) -> Result<Point, Failure> {
         let Self { x, batch, tokens, threads, .. } = *self;
-        let plan = Plan::new(&self.config()?);
-        // A causal token sees half of the keys: the count for T/2 of them.
-        let operations = plan.training_flops_per_token(tokens / 2);
+        let training = self.cost()?.training;
+        // A causal token sees half of the keys.
+        let operations = training.products + training.attention / 2.0;
         let times = Times::of(seconds);
         let rows = (batch * tokens) as f64;
         let per_token = times.min / rows;
@@ -340,7 +341,7 @@ impl Case {
             exponent: None,
             expected_exponent: None,
             work: operations / threads as f64,
-            work_of_weights: plan.training_flops_per_token(0) / threads as f64,
+            work_of_weights: training.products / threads as f64,
         })
     }
 }
@@ -459,10 +460,10 @@ mod tests {
     #[test]
     fn the_operations_grow_as_the_head_of_this_file_says() {
         let cases = Against::Length.cases(1, &[]);
-        let plan = Plan::new(&cases[0].config().unwrap());
-        let weights = plan.training_flops_per_token(0);
+        let training = cases[0].cost().unwrap().training;
         // Both terms are the same at T = 12·C, but for the head: V·C beside 12·L·C².
-        let attention = plan.training_flops_per_token(12 * 128 / 2) - weights;
-        assert!((attention / weights - 1.0).abs() < 0.03, "{attention} beside {weights}");
+        let attention = training.attention / 2.0 * (12.0 * 128.0 / cases[0].tokens as f64);
+        let ratio = attention / training.products;
+        assert!((ratio - 1.0).abs() < 0.03, "{attention} beside {}", training.products);
     }
 }

@@ -3,26 +3,19 @@
 use super::timing::{Times, timed};
 use super::{Memory, check_memory, write_json};
 use crate::commands::bench::profile_svg;
-use crate::commands::plan::states;
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use hearken::base::settings::{self, Setting, Settings, Value};
 use hearken::base::{Error, Result};
 use hearken::nn::config::ModelConfig;
-use hearken::nn::models::{self, Model, PredictsTokens, loss_and_gradients};
-use hearken::nn::pass::{Noise, Pass};
-use hearken::nn::plan::{Plan, Training};
 use hearken::nn::presets;
-use hearken::nn::scope::Weights;
 use hearken::show::number::percent;
 use hearken::show::{Columns, StatusLine};
 use hearken::tasks::config::preset_or_file;
-use hearken::tensor::ops::cross_entropy::Options;
+use hearken::tasks::rehearsal;
 use hearken::tensor::profile;
-use hearken::tensor::rng::Rng;
 use hearken::train::config::even_parts;
-use hearken::train::norms::{clip_factor, gradient_squares};
-use hearken::train::{DecayRule, Optimizer, OptimizerConfig};
+use hearken::train::{ScheduleConfig, Stepper, Task, TrainConfig};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -74,7 +67,7 @@ Examples:
 Keys of --json:
   ms_per_step            the median; also ms_min and spread (between quartiles, over the median)
   tokens_per_second, gflops, peak_fraction
-                         6·N operations per token for N multiplied parameters, and
+                         6·N operations per token for matrices of N numbers, and
                          12·L·C·T for attention; the peak is measured in the same run
   peak_rss_bytes, peak_tensor_bytes, allocations_per_step, losses
   profile                with --profile: per operation forward_ms and backward_ms of a step";
@@ -147,46 +140,41 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let parts = even_parts(batch, parts);
     let tokens = arguments.tokens.map_or(config.context(), |t| t as usize);
     config.set_context(config.context().max(tokens));
-    let plan = Plan::new(&config);
-    let memory = plan.memory(Training {
-        batch,
-        tokens,
-        side_by_side: parts,
-        states: states(&OptimizerConfig::default()),
-        activation_bytes: 4,
-        checkpointing: false,
-    });
-    check_memory(usize::try_from(memory.total()).ok())?;
+    let train = training(batch, parts);
+    let cost = rehearsal::cost(&config, &train, tokens)?;
+    check_memory(usize::try_from(cost.memory.total()).ok())?;
     let mut progress = StatusLine::new();
     progress.show("measuring the machine's peak");
     let machine = Machine::of_this_process();
     let peak = Peak::measure(machine.threads);
     progress.show("building the model");
     Memory::reset();
-    let mut bench = Step::new(&config, batch, tokens, parts)?;
+    let mut bench = Step::new(&config, &train, tokens)?;
     let steps = arguments.steps as usize;
     // Two steps fill the pool; from then on nothing should be asked of the system.
     for _ in 0..2 {
-        bench.run();
+        bench.run()?;
     }
     let (mut seconds, mut losses) = (Vec::new(), Vec::new());
     let before = crate::ALLOCATOR.requests();
     for i in 0..steps {
         progress.show(&format!("step {} of {steps}", i + 1));
-        seconds.push(timed(|| losses.push(bench.run())));
+        let mut loss = Ok(0.0);
+        seconds.push(timed(|| loss = bench.run()));
+        losses.push(loss?);
     }
     let allocations = (crate::ALLOCATOR.requests() - before) as f64 / steps as f64;
     let times = Times::of(seconds);
     let most = Memory::most();
-    let shares = if arguments.profile { bench.profile(steps) } else { Vec::new() };
+    let shares = if arguments.profile { bench.profile(steps)? } else { Vec::new() };
     progress.clear();
     let rows = (batch * tokens) as f64;
-    let gflops = plan.training_flops_per_token(tokens) * rows / times.median / 1e9;
+    let gflops = cost.training.all() * rows / times.median / 1e9;
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         machine,
         config: arguments.config.clone(),
-        parameters: plan.parameters(),
+        parameters: cost.parameters(),
         batch,
         side_by_side: parts,
         tokens,
@@ -284,69 +272,35 @@ fn read(name: &str) -> Result<(ModelConfig, Bench), Failure> {
     Ok((config, bench))
 }
 
-/// The model as one that learns from random tokens.
-fn predictor(model: &dyn Model) -> Result<&dyn PredictsTokens> {
-    let message = "only models that predict tokens are timed on random tokens";
-    model.predicts_tokens().ok_or_else(|| Error::new(message, "choose another configuration"))
-}
-
 /// A model with its optimiser and one batch of random tokens.
 pub(super) struct Step {
-    model: Box<dyn Model>,
-    optimizer: Optimizer,
-    ids: Vec<u32>,
-    targets: Vec<u32>,
-    batch: usize,
-    /// Parts of the batch that are computed in parallel.
-    parts: usize,
+    task: Box<dyn Task>,
+    stepper: Stepper,
     done: u64,
 }
 
 impl Step {
-    pub(super) fn new(
-        config: &ModelConfig,
-        batch: usize,
-        tokens: usize,
-        parts: usize,
-    ) -> Result<Self> {
-        let mut rng = Rng::new(1);
-        let vocabulary = config.vocabulary();
-        let mut draw = || (0..batch * tokens).map(|_| rng.below(vocabulary) as u32).collect();
-        let (ids, targets) = (draw(), draw());
-        let model = models::build(config, Weights::Drawn { seed: 1 });
-        predictor(model.as_ref())?;
-        let parameters = model.parameters().iter().cloned();
-        let (config, decay) = (OptimizerConfig::default(), DecayRule::default());
-        let optimizer = Optimizer::new(config, decay, parameters);
-        Ok(Self { model, optimizer, ids, targets, batch, parts, done: 0 })
+    pub(super) fn new(config: &ModelConfig, train: &TrainConfig, tokens: usize) -> Result<Self> {
+        let task = rehearsal::task(config, train, tokens)?;
+        let stepper = Stepper::new(train, task.parameters());
+        Ok(Self { task, stepper, done: 0 })
     }
 
     /// One step; gives its loss.
-    pub(super) fn run(&mut self) -> f32 {
+    pub(super) fn run(&mut self) -> Result<f32> {
+        let result = self.stepper.step(&mut *self.task, self.done, false)?;
         self.done += 1;
-        let pass = Pass::train(Noise { seed: 1, step: self.done });
-        let (ids, targets, options) = (&self.ids, &self.targets, Options::default());
-        let (batch, parts) = (self.batch, self.parts);
-        let model = self.model.predicts_tokens().expect("checked when it was made");
-        let (sum, weight) = loss_and_gradients(model, ids, targets, batch, parts, &pass, options);
-        profile::mark("(parts added up)");
-        let squares = gradient_squares(self.model.parameters(), 1.0 / weight);
-        let norm = squares.iter().sum::<f64>().sqrt();
-        profile::mark("(gradient norm)");
-        self.optimizer.step(1e-3, (clip_factor(norm, 1.0) / weight) as f32);
-        self.optimizer.zero_gradients();
-        profile::mark("(AdamW)");
-        (sum / weight) as f32
+        Ok(result.loss as f32)
     }
 
     /// Milliseconds of a step by operation, the largest first.
-    fn profile(&mut self, steps: usize) -> Vec<Share> {
+    fn profile(&mut self, steps: usize) -> Result<Vec<Share>> {
         profile::start();
-        for _ in 0..steps {
-            self.run();
-        }
+        let ran = (0..steps).try_for_each(|_| self.run().map(|_| ()));
         let per_step = |d: std::time::Duration| d.as_secs_f64() * 1e3 / steps as f64;
-        let mut shares: Vec<Share> = profile::stop()
+        let spent = profile::stop();
+        ran?;
+        let mut shares: Vec<Share> = spent
             .into_iter()
             .map(|(op, spent)| Share {
                 op,
@@ -357,6 +311,12 @@ impl Step {
         shares.sort_by(|a, b| {
             (b.forward_ms + b.backward_ms).total_cmp(&(a.forward_ms + a.backward_ms))
         });
-        shares
+        Ok(shares)
     }
+}
+
+/// AdamW at a constant rate.
+pub(super) fn training(batch_size: usize, side_by_side: usize) -> TrainConfig {
+    let schedule = ScheduleConfig::Constant { warmup: 0 };
+    TrainConfig { batch_size, side_by_side, seed: 1, schedule, ..TrainConfig::default() }
 }

@@ -298,9 +298,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if io::stdin().is_terminal() && !arguments.json {
         return converse(&mut writer);
     }
-    let text = io::read_to_string(io::stdin()).map_err(|error| {
-        Failure::input(format!("cannot read the prompt from stdin: {error}"), "")
-    })?;
+    let text = crate::stdin::read("the prompt")?;
     // `echo` ends its line; the prompt does not.
     writer.write(&Prompt::Text(text.strip_suffix('\n').unwrap_or(&text).to_owned()), 0)
 }

@@ -2,12 +2,10 @@
 
 use super::Job;
 use crate::failure::Failure;
+use crate::stdin::MOST_TEXT;
 use hearken::data::tokenizer::{Special, Tokenizer};
 use hearken::store::files::read_text_once;
 use std::path::Path;
-
-/// Bytes of a prompt: more than any context holds.
-const MOST_PROMPT: u64 = 64 << 20;
 
 /// A beginning.
 pub(super) enum Prompt {
@@ -23,7 +21,7 @@ impl Prompt {
         ids: Option<&[u32]>,
     ) -> Result<Option<Self>, Failure> {
         if let Some(path) = file {
-            let text = read_text_once(path, MOST_PROMPT).map_err(|error| {
+            let text = read_text_once(path, MOST_TEXT).map_err(|error| {
                 let path = path.display();
                 Failure::input(format!("cannot read {path}: {error}"), "give a text file")
             })?;

@@ -3,7 +3,7 @@
 use super::interrupt;
 use super::write::{Writer, decode, finish_name};
 use crate::failure::Failure;
-use crate::terminal::{say, seen};
+use crate::terminal::{say, seen, visible_json};
 use hearken::infer::generate::{Finish, Flow, generate_several};
 use hearken::infer::sampler::Sampling;
 use hearken::infer::stream::TextStream;
@@ -76,7 +76,7 @@ impl<W: Write> Writer<'_, W> {
                 }
             }
             object["samples"] = Value::Array(samples);
-            writeln!(self.out, "{object:#}")?;
+            writeln!(self.out, "{}", visible_json(&format!("{object:#}")))?;
         }
         if self.verbose {
             say!(

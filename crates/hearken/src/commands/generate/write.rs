@@ -3,7 +3,7 @@
 use super::prompt::Prompt;
 use super::{Job, Way, interrupt};
 use crate::failure::Failure;
-use crate::terminal::{Terminal, say, seen, visible};
+use crate::terminal::{Terminal, say, seen, visible, visible_json};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::Found;
 use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate, left_out};
@@ -168,7 +168,7 @@ impl<W: Write> Writer<'_, W> {
             if with_steps {
                 object["steps"] = Value::Array(steps);
             }
-            writeln!(self.out, "{object:#}")?;
+            writeln!(self.out, "{}", visible_json(&format!("{object:#}")))?;
         }
         if self.verbose {
             let (read, wrote) = (request.prompt.len(), new.len());
@@ -250,7 +250,7 @@ impl<W: Write> Writer<'_, W> {
                 "tokens_per_second": steps as f64 / seconds.max(1e-9),
                 "beams": found.iter().map(beam).collect::<Vec<_>>(),
             });
-            writeln!(self.out, "{object:#}")?;
+            writeln!(self.out, "{}", visible_json(&format!("{object:#}")))?;
         } else if let Some((text, _)) = text(best) {
             writeln!(self.out, "{}", seen(&text, self.on_terminal))?;
         } else {

@@ -1,18 +1,90 @@
-//! What the commands of `hearken inspect` are given: sequences of tokens, their targets, and a file to
-//! write.
+//! What the commands of `hearken inspect` are given: sequences of tokens, their types, padding and
+//! targets, and a file to write.
 
 use crate::failure::Failure;
+use crate::model::{parse_ids, parse_targets};
+use hearken::nn::models::{TargetKind, Targets, Tokens};
+use hearken::nn::pass::Layout;
 use hearken::tasks::OpenModel;
 use hearken::tensor::ops::cross_entropy::IGNORED;
 use std::path::Path;
 
+/// What a model reads.
+#[derive(clap::Args)]
+pub(super) struct TokenArguments {
+    /// The tokens of a sequence, such as 1,2,3 (several times for a batch of equal lengths)
+    #[arg(long, value_name = "IDS", required = true)]
+    ids: Vec<String>,
+
+    /// The type of each token, such as 0,0,1 for a second text (once per sequence) [default: 0]
+    #[arg(long, value_name = "TYPES")]
+    type_ids: Vec<String>,
+
+    /// 1 for a token, 0 for the padding behind them, such as 1,1,0 (once per sequence)
+    #[arg(long, value_name = "MASK")]
+    mask: Vec<String>,
+}
+
 /// Sequences of equal length, at least one of at least one token.
-pub(super) fn sequences(
-    texts: &[String],
-    parse: fn(&str) -> Result<Vec<u32>, String>,
-) -> Result<Vec<Vec<u32>>, Failure> {
+#[derive(Debug)]
+pub(super) struct Given {
+    /// B
+    pub(super) rows: usize,
+    /// (B, T)
+    ids: Vec<u32>,
+    types: Option<Vec<u32>>,
+    /// (B)
+    lengths: Option<Vec<usize>>,
+}
+
+impl TokenArguments {
+    /// What is given, as far as it can be judged without the model.
+    pub(super) fn read(&self) -> Result<Given, Failure> {
+        let ids = sequences(&self.ids)?;
+        let like_ids = |name: &str, texts: &[String]| -> Result<Option<Vec<u32>>, Failure> {
+            if texts.is_empty() {
+                return Ok(None);
+            }
+            let all = sequences(texts)?;
+            if all.len() != ids.len() || all[0].len() != ids[0].len() {
+                return Err(Failure::input(
+                    format!(
+                        "--ids are {} × {}, but --{name} {} × {}",
+                        ids.len(),
+                        ids[0].len(),
+                        all.len(),
+                        all[0].len()
+                    ),
+                    format!("give --{name} once for each --ids, with a number for each token"),
+                ));
+            }
+            Ok(Some(all.concat()))
+        };
+        let types = like_ids("type-ids", &self.type_ids)?;
+        let lengths = match like_ids("mask", &self.mask)? {
+            Some(mask) => Some(mask.chunks(ids[0].len()).map(length).collect::<Result<_, _>>()?),
+            None => None,
+        };
+        Ok(Given { rows: ids.len(), ids: ids.concat(), types, lengths })
+    }
+}
+
+/// How many tokens come before the padding.
+fn length(mask: &[u32]) -> Result<usize, Failure> {
+    let length = mask.iter().take_while(|x| **x == 1).count();
+    if length == 0 || mask[length..].iter().any(|x| *x != 0) {
+        return Err(Failure::input(
+            format!("a mask of {mask:?}"),
+            "a mask is ones and then zeros, as in 1,1,0: padding stands behind the tokens",
+        ));
+    }
+    Ok(length)
+}
+
+/// Sequences of equal length, at least one of at least one token.
+fn sequences(texts: &[String]) -> Result<Vec<Vec<u32>>, Failure> {
     let hint = |message: String| Failure::input(message, "write --ids 1,2,3");
-    let all: Result<Vec<Vec<u32>>, String> = texts.iter().map(|text| parse(text)).collect();
+    let all: Result<Vec<Vec<u32>>, String> = texts.iter().map(|text| parse_ids(text)).collect();
     let all = all.map_err(hint)?;
     match all.iter().find(|sequence| sequence.len() != all[0].len()) {
         None => Ok(all),
@@ -23,37 +95,164 @@ pub(super) fn sequences(
     }
 }
 
-/// Every token has one target.
-pub(super) fn check_targets(ids: &[Vec<u32>], targets: &[Vec<u32>]) -> Result<(), Failure> {
-    if ids.len() != targets.len() || ids[0].len() != targets[0].len() {
-        return Err(Failure::input(
-            format!(
-                "{} × {} tokens, but {} × {} targets",
-                ids.len(),
-                ids[0].len(),
-                targets.len(),
-                targets[0].len()
-            ),
-            "every token has one target",
-        ));
+impl Given {
+    /// T
+    pub(super) fn length(&self) -> usize {
+        self.ids.len() / self.rows
     }
-    Ok(())
+
+    /// As the model reads them.
+    pub(super) fn tokens(&self) -> Tokens<'_> {
+        let layout = self.lengths.as_deref().map(Layout::padded).unwrap_or_default();
+        Tokens::new(&self.ids, self.rows).of_types(self.types.as_deref()).laid_out(layout)
+    }
+
+    /// The model knows all tokens and types, and has room for them.
+    pub(super) fn check(&self, model: &OpenModel) -> Result<(), Failure> {
+        for sequence in self.ids.chunks(self.length()) {
+            model.check(sequence)?;
+        }
+        let known = model.model.config().types();
+        if let Some(types) = &self.types
+            && let Some(wrong) = types.iter().find(|t| **t as usize >= known)
+        {
+            let hint = match known {
+                0 => "leave --type-ids out: this model knows no types of tokens".to_owned(),
+                _ => format!("types are 0 to {}", known - 1),
+            };
+            return Err(Failure::input(format!("there is no type {wrong}"), hint));
+        }
+        Ok(())
+    }
+
+    /// Targets of the model's kind: for each token, or for each sequence.
+    pub(super) fn targets(&self, model: &OpenModel, texts: &[String]) -> Result<Targets, Failure> {
+        let Some(kind) = TargetKind::of(model.model.as_ref()) else {
+            return Err(Failure::input(
+                "this model has no loss: it has no head",
+                "give no --targets, or use a model with a head",
+            ));
+        };
+        let labels = model.model.config().labels().unwrap_or_default().to_vec();
+        match kind {
+            TargetKind::Tokens => {
+                let all = self.per_token(texts, &[])?;
+                for sequence in all.chunks(self.length()) {
+                    let real: Vec<u32> =
+                        sequence.iter().copied().filter(|id| *id != IGNORED).collect();
+                    model.check(&real)?;
+                }
+                Ok(Targets::Tokens(all))
+            }
+            TargetKind::Tags(_) => Ok(Targets::Tokens(self.per_token(texts, &labels)?)),
+            TargetKind::Classes(_) => {
+                let all: Vec<&str> = texts.iter().flat_map(|text| text.split(',')).collect();
+                self.count("a label", all.len())?;
+                let all = all.into_iter().map(|text| label(text, &labels));
+                Ok(Targets::Classes(all.collect::<Result<_, _>>()?))
+            }
+            TargetKind::Several(n) => {
+                self.numbers(texts, n, "0 or 1 for each label").map(Targets::Several)
+            }
+            TargetKind::Numbers(n) => self.numbers(texts, n, "its numbers").map(Targets::Numbers),
+            TargetKind::Spans => {
+                self.count("its first and last token", texts.len())?;
+                let mut spans = (Vec::new(), Vec::new());
+                for text in texts {
+                    let hint = "write --targets 3,5 for an answer from token 3 to token 5";
+                    let found = parse_targets(text).map_err(|m| Failure::input(m, hint))?;
+                    let [start, end] = found[..] else {
+                        return Err(Failure::input(format!("'{text}' is no span"), hint));
+                    };
+                    let outside = |t: &u32| *t != IGNORED && *t as usize >= self.length();
+                    if let Some(place) = [start, end].iter().find(|t| outside(t)) {
+                        let message = format!("there is no token {place} in the sequence");
+                        return Err(Failure::input(message, "places count from 0"));
+                    }
+                    spans.0.push(start);
+                    spans.1.push(end);
+                }
+                Ok(Targets::Spans { starts: spans.0, ends: spans.1 })
+            }
+        }
+    }
+
+    fn count(&self, what: &str, given: usize) -> Result<(), Failure> {
+        if given == self.rows {
+            return Ok(());
+        }
+        Err(Failure::input(
+            format!("{} sequences, but {given} targets", self.rows),
+            format!("give {what} for each sequence, with one --targets for each --ids"),
+        ))
+    }
+
+    /// A number, or the name of a label, for each token.
+    fn per_token(&self, texts: &[String], labels: &[String]) -> Result<Vec<u32>, Failure> {
+        let rows: Vec<Vec<&str>> = texts.iter().map(|text| text.split(',').collect()).collect();
+        let other = rows.iter().find(|row| row.len() != self.length());
+        if rows.len() != self.rows || other.is_some() {
+            return Err(Failure::input(
+                format!(
+                    "{} × {} tokens, but {} × {} targets",
+                    self.rows,
+                    self.length(),
+                    rows.len(),
+                    other.or(rows.first()).map_or(0, Vec::len)
+                ),
+                "every token has one target",
+            ));
+        }
+        let one = |text: &str| {
+            if labels.is_empty() {
+                let hint = "write --targets 2,3,4";
+                return parse_targets(text).map(|t| t[0]).map_err(|m| Failure::input(m, hint));
+            }
+            label(text, labels)
+        };
+        rows.concat().into_iter().map(one).collect()
+    }
+
+    /// So many numbers for each sequence.
+    fn numbers(&self, texts: &[String], each: usize, what: &str) -> Result<Vec<f32>, Failure> {
+        self.count(what, texts.len())?;
+        let mut all = Vec::new();
+        for text in texts {
+            let hint = format!("expected {each} numbers, as in --targets 0.5,1");
+            let bad = || Failure::input(format!("'{text}' does not fit"), hint.as_str());
+            let row: Option<Vec<f32>> = text
+                .split(',')
+                .map(|x| x.trim().parse().ok().filter(|x: &f32| x.is_finite()))
+                .collect();
+            all.extend(row.filter(|row| row.len() == each).ok_or_else(bad)?);
+        }
+        Ok(all)
+    }
 }
 
-/// The model knows all tokens and has room for them.
-pub(super) fn check_tokens<'a>(
-    model: &OpenModel,
-    sequences: impl IntoIterator<Item = &'a Vec<u32>>,
-) -> Result<(), Failure> {
-    for sequence in sequences {
-        let real: Vec<u32> = sequence.iter().copied().filter(|id| *id != IGNORED).collect();
-        model.check(&real)?;
+/// The number of a label: its name, or the number itself; below 0 it does not count.
+fn label(text: &str, labels: &[String]) -> Result<u32, Failure> {
+    let text = text.trim();
+    if let Some(found) = labels.iter().position(|label| label == text) {
+        return Ok(found as u32);
     }
-    Ok(())
+    match text.parse::<i64>() {
+        Ok(number) if number < 0 => Ok(IGNORED),
+        Ok(number) if (number as usize) < labels.len() => Ok(number as u32),
+        _ => {
+            let shown: Vec<&str> = labels.iter().take(10).map(String::as_str).collect();
+            let message = format!("there is no label '{text}'");
+            Err(Failure::input(message, format!("the labels are {}, from 0 on", shown.join(", "))))
+        }
+    }
 }
 
 /// The result must not replace a file of the model that it is computed from, nor look like one.
 pub(super) fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
+    if out.is_dir() {
+        let message = format!("{} is a directory, expected a file to write", out.display());
+        return Err(Failure::input(message, "give a name in it, such as out.safetensors"));
+    }
     let folder = match (out.canonicalize(), out.parent()) {
         (Ok(file), _) => file.parent().map(Path::to_owned),
         (Err(_), Some(folder)) if folder == Path::new("") => Path::new(".").canonicalize().ok(),
@@ -63,5 +262,26 @@ pub(super) fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
         let message = format!("{} is inside the model directory", out.display());
         return Err(Failure::input(message, "choose another --out"));
     }
+    if is_of(out, model) {
+        let message = format!("{} is a file of the model that is read", out.display());
+        return Err(Failure::input(message, "choose another --out"));
+    }
     Ok(())
+}
+
+/// Does `out` name a file of the model directory, perhaps by another link to it?
+#[cfg(unix)]
+fn is_of(out: &Path, model: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    let Some(target) = identity(out) else { return false };
+    let files = std::fs::read_dir(model).into_iter().flatten().flatten();
+    files.map(|entry| entry.path()).any(|path| identity(&path) == Some(target))
+}
+
+#[cfg(not(unix))]
+fn is_of(out: &Path, model: &Path) -> bool {
+    let Ok(target) = out.canonicalize() else { return false };
+    let files = std::fs::read_dir(model).into_iter().flatten().flatten();
+    files.filter_map(|entry| entry.path().canonicalize().ok()).any(|path| path == target)
 }

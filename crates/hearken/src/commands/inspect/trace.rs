@@ -1,12 +1,12 @@
 //! `hearken inspect trace`: everything that happens inside a model in one pass.
 
-use super::input::{check_out, check_targets, check_tokens, sequences};
+use super::input::{TokenArguments, check_out};
 use crate::failure::Failure;
 use crate::machine;
-use crate::model::{ModelArguments, parse_ids, parse_targets};
-use hearken::nn::models::Tokens;
+use crate::model::ModelArguments;
+use crate::terminal::visible_path;
 use hearken::nn::taps::Pattern;
-use hearken::nn::trace::{Trace, TraceOptions, trace};
+use hearken::nn::trace::{Trace, TraceOptions, trace_model};
 use hearken::show::number;
 use hearken::store;
 use hearken::tensor::Tensor;
@@ -25,11 +25,11 @@ pub(super) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
 
-    /// The tokens of a sequence, such as 1,2,3 (several times for a batch of equal lengths)
-    #[arg(long, value_name = "IDS", required = true)]
-    ids: Vec<String>,
+    #[command(flatten)]
+    tokens: TokenArguments,
 
-    /// The token that should follow each of them, for gradients
+    /// The token that should follow each of them, for gradients; of encoders as in 'inspect
+    /// gradients'
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     targets: Vec<String>,
 
@@ -59,7 +59,7 @@ Examples:
 
 Names, where N counts blocks from 0 (T tokens, C width, H heads of width D, K heads of keys and
 values, F feed-forward width, V tokens that there are):
-  embedding, positions              (T, C)
+  embedding, positions              (T, C)     types and embedding_norm, where there are some
   blocks.N.residual_before          (T, C)
   blocks.N.norm1                    (T, C)
   blocks.N.attention.queries        (H, T, D)  and keys, values (K, T, D)
@@ -75,33 +75,29 @@ values, F feed-forward width, V tokens that there are):
   blocks.N.feed_forward.out         (T, C)
   blocks.N.residual_after           (T, C)     residual_middle + out
   norm                              (T, C)
-  logits                            (T, V)
+  pooled                            (C)        of encoders with a pooler
+  logits                            (T, V)     of encoders also (N) or (T, N) for N labels
 d.NAME is the gradient of a value; NAME[h] is head h alone.
 
 Keys of --json:
   out, loss (with --targets), tensors (per tensor: name, shape)";
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let ids = sequences(&arguments.ids, parse_ids)?;
-    let targets = match arguments.targets.as_slice() {
-        [] => None,
-        texts => Some(sequences(texts, parse_targets)?),
-    };
-    if let Some(targets) = &targets {
-        check_targets(&ids, targets)?;
-    }
+    let given = arguments.tokens.read()?;
     let only = arguments.only.iter().map(|text| Pattern::parse(text));
     let options = TraceOptions {
         only: only.collect::<Result<_, _>>()?,
         most_bytes: most_bytes(arguments.memory)?,
     };
     let model = arguments.model.open()?;
-    check_tokens(&model, ids.iter().chain(targets.iter().flatten()))?;
+    given.check(&model)?;
+    let targets = match arguments.targets.as_slice() {
+        [] => None,
+        texts => Some(given.targets(&model, texts)?),
+    };
     check_out(&arguments.out, &model.directory)?;
-    let (batch, ids) = (ids.len(), ids.concat());
-    let targets = targets.map(|targets| targets.concat());
-    let tokens = Tokens::new(&ids, batch);
-    let traced = trace(model.predicts_tokens()?, &tokens, targets.as_deref(), &options);
+    let tokens = given.tokens();
+    let traced = trace_model(model.model.as_ref(), &tokens, targets.as_ref(), &options);
     write(arguments, &traced.map_err(with_flags)?)
 }
 
@@ -144,6 +140,6 @@ fn write(arguments: &Arguments, traced: &Trace) -> Result<(), Failure> {
     let numbers: usize = traced.tensors.iter().map(|(_, value)| value.shape().len()).sum();
     let (count, size) = (traced.tensors.len(), number::bytes(4 * numbers as u64));
     let loss = traced.loss.map(|loss| format!("loss {loss}, ")).unwrap_or_default();
-    writeln!(out, "{loss}{count} tensors ({size}) in {}", arguments.out.display())?;
+    writeln!(out, "{loss}{count} tensors ({size}) in {}", visible_path(&arguments.out))?;
     Ok(())
 }

@@ -70,6 +70,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Columns of a table that is written into a pipe: whole names of a few hundred characters.
+const WIDEST: usize = 2000;
+
 fn row(entry: &Entry, data: &[f32]) -> Row {
     let squares: f64 = data.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     // Unlike f32::max, this lets a NaN be seen.
@@ -104,8 +107,8 @@ fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let rows: Vec<_> = report.tensors.iter().map(cells).collect();
     let columns = Columns::new().left("name", 12).left("shape", 0).right("type", 4);
     let columns = columns.right("norm", 9).right("rms", 9).right("largest", 9).holding(&rows);
-    // Programs that read a pipe want whole names.
-    let room = if io::stdout().is_terminal() { terminal.width } else { usize::MAX };
+    // Programs that read a pipe want whole names; those beyond all measure would pad every row.
+    let room = if io::stdout().is_terminal() { terminal.width } else { WIDEST };
     let columns = columns.within(room);
     writeln!(out, "{}", terminal.bold(&columns.head()))?;
     for row in &rows {

@@ -4,17 +4,16 @@ mod measure;
 mod table;
 
 use crate::failure::Failure;
-use crate::machine;
+use crate::machine::{self, Peak};
 use hearken::base::settings::Settings;
+use hearken::data::stories;
+use hearken::kernels::isa;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::config::ModelConfig;
-use hearken::nn::plan::{Memory, Plan, States, Training};
-use hearken::nn::presets;
-use hearken::tasks::config::preset_or_file;
-use hearken::tensor::Role;
-use hearken::train::config::even_parts;
+use hearken::tasks::config::{TokenizerKind, preset_or_file};
+use hearken::tasks::{DataConfig, rehearsal};
 use hearken::train::schedule::usual_warmup;
-use hearken::train::{OptimizerConfig, Precision, TrainConfig};
+use hearken::train::{Cost, Memory, OptimizerConfig, Precision, TrainConfig};
 use serde::Serialize;
 use std::io;
 use std::io::Write;
@@ -22,7 +21,8 @@ use std::io::Write;
 /// Say what a model costs, before anything runs.
 ///
 /// Counts parameters by part, operations per token, and the bytes that training and generating
-/// take. Nothing is allocated, so it answers for models of any size.
+/// take, and estimates how long training takes on this machine. The model's own code runs without
+/// memory and without arithmetic, so the answer is that of training, for models of any size.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
@@ -38,7 +38,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     tokens: Option<usize>,
 
-    /// Tokens that the model knows: needed where the configuration leaves it to the tokenizer
+    /// Tokens that the model knows, where the configuration leaves it to the tokenizer
+    /// [default: those of the stories, unless the configuration names a text]
     #[arg(long, value_name = "N")]
     vocabulary: Option<usize>,
 
@@ -54,7 +55,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     checkpointing: bool,
 
-    /// Also take two steps of training and compare their memory with the plan
+    /// Change any setting of the configuration, as in train.ema.decay=0.99 (may be given several
+    /// times)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Also take a few steps of training and compare their memory and time with the plan
     #[arg(long)]
     measure: bool,
 
@@ -67,6 +73,7 @@ const HELP: &str = "\
 Examples:
   hearken plan
   hearken plan --config gpt2-xl --batch-size 1 --checkpointing
+  hearken plan --config gpt3-175b
   hearken plan --config my.toml --vocabulary 65 --measure
   hearken plan --config llama-style --vocabulary 32000 --json | jq .memory.total
 
@@ -76,13 +83,16 @@ Keys of --json (bytes unless named otherwise):
   flops_per_token       forward and training, at the tokens planned for
   training              batch_size (sequences at the same time), tokens, optimizer,
                         precision, checkpointing, side_by_side (parts of them)
-  memory                parameters, gradients, optimizer, activations (with all that
-                        tensors need besides), kernels, total; in_use is the most that
-                        tensors take at any one time
-  cache                 f32, f16 and int8 for one sequence of these tokens
+  memory                parameters, gradients, optimizer, averages, activations (with all
+                        that tensors need besides), kernels, total; in_use is the most
+                        that tensors take at any one time
+  time                  estimates: step_seconds, run_seconds of so many steps, from the
+                        measured peak_gflops, of which an efficiency is assumed
+  cache                 f32, f16 and int8 for one sequence of these tokens, if the model
+                        writes
   available             of this machine, where the system tells
-  measured              with --measure: in_use and reserved by tensors, and resident,
-                        what the process grew by";
+  measured              with --measure: in_use and reserved by tensors, resident, what the
+                        process grew by, and seconds of a step";
 
 /// The optimisers, as far as memory depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -123,12 +133,6 @@ impl OptimizerChoice {
     }
 }
 
-/// What the optimiser keeps per weight.
-pub(crate) fn states(optimizer: &OptimizerConfig) -> States {
-    let of = |role| optimizer.state_per_parameter(role);
-    States { hidden: of(Role::Hidden), other: of(Role::Table) }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum PrecisionChoice {
@@ -164,17 +168,24 @@ struct Report {
     flops_per_token: Flops,
     training: Chosen,
     memory: MemoryRow,
-    cache: CacheRow,
+    time: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<CacheRow>,
     available: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     measured: Option<measure::Measured>,
     #[serde(skip)]
     model: ModelConfig,
+    #[serde(skip)]
+    train: TrainConfig,
+    /// What was assumed.
+    #[serde(skip)]
+    note: Option<String>,
 }
 
 #[derive(Serialize)]
 struct PartRow {
-    name: &'static str,
+    name: String,
     parameters: u64,
 }
 
@@ -194,24 +205,12 @@ struct Chosen {
     side_by_side: usize,
 }
 
-impl Chosen {
-    fn training(self) -> Result<Training, Failure> {
-        Ok(Training {
-            batch: self.batch_size,
-            tokens: self.tokens,
-            states: states(&self.optimizer.config()?),
-            activation_bytes: if self.precision == PrecisionChoice::F32 { 4 } else { 2 },
-            checkpointing: self.checkpointing,
-            side_by_side: self.side_by_side,
-        })
-    }
-}
-
 #[derive(Serialize)]
 struct MemoryRow {
     parameters: u64,
     gradients: u64,
     optimizer: u64,
+    averages: u64,
     activations: u64,
     kernels: u64,
     total: u64,
@@ -220,9 +219,47 @@ struct MemoryRow {
 
 impl From<Memory> for MemoryRow {
     fn from(memory: Memory) -> Self {
-        let Memory { parameters, gradients, optimizer, activations, kernels, in_use } = memory;
         let total = memory.total();
-        Self { parameters, gradients, optimizer, activations, kernels, total, in_use }
+        let Memory { parameters, gradients, optimizer, averages, activations, kernels, in_use } =
+            memory;
+        Self { parameters, gradients, optimizer, averages, activations, kernels, total, in_use }
+    }
+}
+
+/// How long training takes: an estimate.
+#[derive(Clone, Copy, Serialize)]
+struct Time {
+    step_seconds: f64,
+    steps: u64,
+    run_seconds: f64,
+    peak_gflops: f64,
+    efficiency: f64,
+}
+
+/// The share of the machine's peak that products and attention of a step reach, about: between the 0.4 of
+/// models whose products are small and the 0.8 of GPT-2 (docs/decisions/0017-cost-by-a-dry-pass.md).
+const EFFICIENCY: f64 = 0.6;
+
+/// Bytes that are read or written per second, about: two channels of DDR4 as programs get it. Measuring it
+/// would take as much memory as a model.
+const BYTES_PER_SECOND: f64 = 20e9;
+
+impl Time {
+    /// Arithmetic at a share of the peak, and the optimiser's way through memory: gradients are read for
+    /// their norm and for the step; weights, moments and averages are read and written.
+    fn estimate(cost: &Cost, steps: u64) -> Self {
+        let peak_gflops = isa::for_batches(Peak::measure_gflops);
+        let Memory { parameters, gradients, optimizer, averages, .. } = cost.memory;
+        let moved = 2 * (parameters + gradients + optimizer + averages);
+        let step_seconds =
+            cost.step / (EFFICIENCY * peak_gflops * 1e9) + moved as f64 / BYTES_PER_SECOND;
+        Self {
+            step_seconds,
+            steps,
+            run_seconds: step_seconds * steps as f64,
+            peak_gflops,
+            efficiency: EFFICIENCY,
+        }
     }
 }
 
@@ -234,33 +271,28 @@ struct CacheRow {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (model, train) = configuration(&arguments.config)?;
-    let model = with_vocabulary(model, arguments.vocabulary)?;
-    let chosen = choose(arguments, &model, &train)?;
-    let plan = Plan::new(&model);
-    let cache = |kind| plan.cache_bytes(chosen.tokens, kind);
+    let Configuration { model, mut train, note } = configuration(arguments)?;
+    let chosen = choose(arguments, &model, &mut train)?;
+    let cost = rehearsal::cost(&model, &train, chosen.tokens)?;
+    let time = Time::estimate(&cost, train.steps);
     let mut report = Report {
         config: arguments.config.clone(),
-        parameters: plan.parameters(),
-        parts: plan
+        parameters: cost.parameters(),
+        flops_per_token: Flops { forward: cost.forward.all(), training: cost.training.all() },
+        parts: cost
             .parts
-            .iter()
+            .into_iter()
             .map(|part| PartRow { name: part.name, parameters: part.parameters })
             .collect(),
-        flops_per_token: Flops {
-            forward: plan.forward_flops_per_token(chosen.tokens),
-            training: plan.training_flops_per_token(chosen.tokens),
-        },
         training: chosen,
-        memory: plan.memory(chosen.training()?).into(),
-        cache: CacheRow {
-            f32: cache(CacheKind::F32),
-            f16: cache(CacheKind::F16),
-            int8: cache(CacheKind::Int8),
-        },
+        memory: cost.memory.into(),
+        time,
+        cache: cache(&model, chosen.tokens)?,
         available: machine::available_bytes(),
         measured: None,
         model,
+        train,
+        note,
     };
     if arguments.measure {
         report.measured = Some(measure::measure(&report)?);
@@ -275,64 +307,116 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The model and how it is trained, from a file or a preset.
-fn configuration(name: &str) -> Result<(ModelConfig, TrainConfig), Failure> {
-    let text = preset_or_file(name)?;
+/// What generating keeps, if the model writes.
+fn cache(model: &ModelConfig, tokens: usize) -> Result<Option<CacheRow>, Failure> {
+    let bytes = |kind| rehearsal::cache_bytes(model, tokens, kind);
+    let all = (bytes(CacheKind::F32)?, bytes(CacheKind::F16)?, bytes(CacheKind::Int8)?);
+    let (Some(f32), Some(f16), Some(int8)) = all else { return Ok(None) };
+    Ok(Some(CacheRow { f32, f16, int8 }))
+}
+
+/// The model and how it is trained.
+struct Configuration {
+    model: ModelConfig,
+    train: TrainConfig,
+    /// What was assumed.
+    note: Option<String>,
+}
+
+/// From a file or a preset, and settings put over it.
+fn configuration(arguments: &Arguments) -> Result<Configuration, Failure> {
+    let name = &arguments.config;
+    let mut settings = Settings::parse(&preset_or_file(name)?, name)?;
+    for set in &arguments.sets {
+        settings.set(set)?;
+    }
     // Other tables are the concern of other commands.
-    let model = presets::model_of(&text, name)?;
+    let model: Option<ModelConfig> = settings.read_only("model")?;
+    let Some(mut model) = model else {
+        let message = format!("{name} has no [model]");
+        return Err(Failure::input(message, "configs/ has complete examples"));
+    };
     model.validate()?;
     // Memory does not depend on the warm-up: a default that is too long for a short run is cut, as
     // `train` does, and whether it is the default does not matter here.
-    let mut train: TrainConfig =
-        Settings::parse(&text, name)?.read_only("train")?.unwrap_or_default();
+    let mut train: TrainConfig = settings.read_only("train")?.unwrap_or_default();
     train.schedule = train.schedule.with_warmup_at_most(usual_warmup(train.steps));
-    train.validate()?;
-    Ok((model, train))
-}
-
-fn with_vocabulary(mut model: ModelConfig, asked: Option<usize>) -> Result<ModelConfig, Failure> {
-    if let Some(vocabulary) = asked {
+    let data: DataConfig = settings.read_only("data")?.unwrap_or_default();
+    let mut note = None;
+    if let Some(vocabulary) = arguments.vocabulary {
         model.set_vocabulary(vocabulary);
-        model.validate()?;
+    }
+    if let Some(assumed) = rehearsal::fit(&mut model, &data) {
+        note = Some(assumed);
     }
     if model.vocabulary() == 0 {
-        let message = "the configuration leaves the vocabulary to the tokenizer";
-        let hint = "give --vocabulary N: 46 for the stories, 65 for the characters of tiny Shakespeare, 50257 for GPT-2";
-        return Err(Failure::input(message, hint));
+        let (vocabulary, whose) = vocabulary_of(&data)?;
+        model.set_vocabulary(vocabulary);
+        note = Some(format!("{vocabulary} tokens, {whose}; --vocabulary takes another number"));
     }
-    Ok(model)
+    model.validate()?;
+    Ok(Configuration { model, train, note })
 }
 
-/// Tokens of a batch: so that no product of sizes overflows; validation has bounded the others.
-const MOST: usize = 1 << 32;
+/// How many tokens there will be, as far as the configuration says, and whose they are.
+fn vocabulary_of(data: &DataConfig) -> Result<(usize, &'static str), Failure> {
+    if data.paths.is_empty() && data.tokenizer_file.is_none() {
+        // What `train` learns if it is given no text.
+        return Ok((stories::tokenizer().vocabulary_size(), "those of the generated stories"));
+    }
+    match (data.tokenizer, data.vocabulary) {
+        (TokenizerKind::Byte, _) => Ok((256, "the bytes")),
+        (TokenizerKind::Bpe | TokenizerKind::WordPiece | TokenizerKind::Unigram, Some(wanted))
+            if data.tokenizer_file.is_none() =>
+        {
+            Ok((wanted, "as data.vocabulary says"))
+        }
+        _ => Err(Failure::input(
+            "the configuration leaves the vocabulary to the tokenizer",
+            "give --vocabulary N: 65 for the characters of tiny Shakespeare, 50257 for GPT-2",
+        )),
+    }
+}
 
+/// Puts the arguments over the configuration.
 fn choose(
     arguments: &Arguments,
     model: &ModelConfig,
-    train: &TrainConfig,
+    train: &mut TrainConfig,
 ) -> Result<Chosen, Failure> {
-    let batch_size = arguments.batch_size.unwrap_or(train.rows_at_once().max(1));
+    if let Some(rows) = arguments.batch_size {
+        (train.batch_size, train.accumulate) = (rows, 1);
+    }
+    if let Some(optimizer) = arguments.optimizer {
+        train.optimizer = optimizer.config()?;
+    }
+    if let Some(precision) = arguments.precision {
+        train.precision = precision.precision();
+    }
+    train.gradient_checkpointing |= arguments.checkpointing;
+    let (batch_size, most) = (train.rows_at_once(), rehearsal::MOST_TOKENS);
     let tokens = arguments.tokens.unwrap_or(model.context());
     if batch_size == 0
         || tokens == 0
         || tokens > model.context()
-        || batch_size.saturating_mul(tokens) > MOST
+        || batch_size.saturating_mul(tokens) > most
     {
         return Err(Failure::input(
             format!(
                 "{batch_size} × {tokens} tokens, expected 1 to {} per sequence, the model's \
-                 context, 1 sequence or more, and at most {MOST} in all",
+                 context, 1 sequence or more, and at most {most} at the same time",
                 model.context()
             ),
             "change --batch-size or --tokens",
         ));
     }
+    train.validate()?;
     Ok(Chosen {
         batch_size,
         tokens,
-        optimizer: arguments.optimizer.unwrap_or(OptimizerChoice::of(&train.optimizer)),
-        precision: arguments.precision.unwrap_or(PrecisionChoice::of(train.precision)),
-        checkpointing: arguments.checkpointing || train.gradient_checkpointing,
-        side_by_side: even_parts(batch_size, train.side_by_side),
+        optimizer: OptimizerChoice::of(&train.optimizer),
+        precision: PrecisionChoice::of(train.precision),
+        checkpointing: train.gradient_checkpointing,
+        side_by_side: train.parts_at_once(),
     })
 }

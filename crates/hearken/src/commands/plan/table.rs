@@ -10,11 +10,15 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let terminal = Terminal::stdout();
     writeln!(out, "{} {}", terminal.bold(&report.config), report.model.sizes())?;
 
+    if let Some(note) = &report.note {
+        writeln!(out, "{note}")?;
+    }
+
     writeln!(out, "\n{}", terminal.bold("parameters"))?;
     let share = |n: u64, of: u64| format!("{:>7}", percent(n as f64 / (of as f64).max(1.0), 1));
     for part in report.parts.iter().filter(|part| part.parameters > 0) {
         let share = share(part.parameters, report.parameters);
-        row(out, part.name, &thousands(part.parameters as f64), &share)?;
+        row(out, &part.name, &thousands(part.parameters as f64), &share)?;
     }
     row(out, "total", &thousands(report.parameters as f64), "")?;
 
@@ -27,8 +31,17 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     )?;
     row(out, "forward", &operations(report.flops_per_token.forward), "")?;
     row(out, "training", &operations(report.flops_per_token.training), "")?;
-    let step = report.flops_per_token.training * (chosen.batch_size * chosen.tokens) as f64;
-    row(out, "a step", &operations(step), "")?;
+
+    let time = &report.time;
+    writeln!(
+        out,
+        "\n{}, an estimate: {} of the {:.0} GFLOP/s that this machine reaches",
+        terminal.bold("time to train"),
+        percent(time.efficiency, 0),
+        time.peak_gflops
+    )?;
+    row(out, "a step", &duration(time.step_seconds), "")?;
+    row(out, &format!("{} steps", thousands(time.steps as f64)), &duration(time.run_seconds), "")?;
 
     writeln!(
         out,
@@ -45,10 +58,13 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         ("parameters", memory.parameters),
         ("gradients", memory.gradients),
         ("optimizer", memory.optimizer),
+        ("averages", memory.averages),
         ("activations and work", memory.activations),
         ("kernels", memory.kernels),
     ] {
-        row(out, name, &size(bytes), &share(bytes, memory.total))?;
+        if bytes > 0 {
+            row(out, name, &size(bytes), &share(bytes, memory.total))?;
+        }
     }
     let free = report.available.map_or(String::new(), |free| {
         let fits = memory.total <= free as u64;
@@ -58,18 +74,20 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     row(out, "total", &size(memory.total), &free)?;
     row(out, "tensors at any one time", &size(memory.in_use), "")?;
 
-    writeln!(out, "\n{} for {} tokens", terminal.bold("memory to generate"), chosen.tokens)?;
-    row(out, "parameters", &size(memory.parameters), "")?;
-    for (name, bytes) in [
-        ("cache in f32", report.cache.f32),
-        ("cache in f16", report.cache.f16),
-        ("cache in int8", report.cache.int8),
-    ] {
-        row(out, name, &size(bytes), "")?;
+    if let Some(cache) = &report.cache {
+        writeln!(out, "\n{} for {} tokens", terminal.bold("memory to generate"), chosen.tokens)?;
+        row(out, "parameters", &size(memory.parameters), "")?;
+        for (name, bytes) in [
+            ("cache in f32", cache.f32),
+            ("cache in f16", cache.f16),
+            ("cache in int8", cache.int8),
+        ] {
+            row(out, name, &size(bytes), "")?;
+        }
     }
 
     let Some(measured) = report.measured else { return Ok(()) };
-    writeln!(out, "\n{} in two steps, and how far off the plan was", terminal.bold("measured"))?;
+    writeln!(out, "\n{} in a few steps, and how far off the plan was", terminal.bold("measured"))?;
     let off = |planned: u64, measured: usize| {
         format!("{:+.1} %", 100.0 * (planned as f64 / measured as f64 - 1.0))
     };
@@ -80,7 +98,22 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if let Some(resident) = measured.resident {
         row(out, "the process", &size(resident as u64), &off(memory.total, resident))?;
     }
-    row(out, "a step", &format!("{:.3} s", measured.seconds), "")
+    let estimated =
+        format!("{:.1} times as long as estimated", measured.seconds / time.step_seconds);
+    row(out, "a step", &duration(measured.seconds), &estimated)
+}
+
+/// Seconds as people read them.
+fn duration(seconds: f64) -> String {
+    const YEAR: f64 = 365.25 * 86_400.0;
+    match seconds {
+        s if s < 10.0 => format!("{s:.3} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3_600.0),
+        s if s < 2.0 * YEAR => format!("{:.0} days", s / 86_400.0),
+        s => format!("{} years", thousands((s / YEAR).round())),
+    }
 }
 
 fn row(out: &mut impl Write, name: &str, number: &str, note: &str) -> io::Result<()> {

@@ -1,0 +1,214 @@
+//! The cost of a dry pass against what real steps take from the pool: in a file of its own, since the
+//! pool is the process's.
+
+use hearken_kernels::threads::with_threads;
+use hearken_nn::cache::CacheKind;
+use hearken_nn::config::{DropoutConfig, ModelConfig};
+use hearken_nn::models;
+use hearken_nn::scope::Weights;
+use hearken_nn::slot::Feed;
+use hearken_nn::{presets, variants};
+use hearken_tasks::rehearsal;
+use hearken_tensor::pool;
+use hearken_train::cost::short_run;
+use hearken_train::ema::EmaConfig;
+use hearken_train::{OptimizerConfig, Precision, Stepper, TrainConfig};
+
+const TOKENS: usize = 64;
+
+fn training() -> TrainConfig {
+    TrainConfig { batch_size: 3, ..TrainConfig::default() }
+}
+
+fn optimizer(text: &str) -> OptimizerConfig {
+    hearken_base::settings::Settings::parse(text, "test").unwrap().read().unwrap()
+}
+
+/// The most that was in use, and all that was ever taken from the system, in a short run.
+fn measure(model: &ModelConfig, train: &TrainConfig) -> (u64, u64) {
+    pool::release();
+    let before = pool::usage();
+    pool::reset_peak();
+    let mut task = rehearsal::task(model, train, TOKENS).unwrap();
+    let mut stepper = Stepper::new(train, task.parameters());
+    short_run(&mut stepper, &mut *task, train).unwrap();
+    let after = pool::usage();
+    ((after.peak - before.in_use) as u64, (after.in_use + after.kept - before.in_use) as u64)
+}
+
+/// In use and reserved: planned over measured.
+fn ratios(model: &ModelConfig, train: &TrainConfig) -> [f64; 2] {
+    let planned = rehearsal::cost(model, train, TOKENS).unwrap().memory;
+    let (in_use, reserved) = measure(model, train);
+    [planned.in_use as f64 / in_use as f64, planned.tensors() as f64 / reserved as f64]
+}
+
+fn compare(name: &str, model: &ModelConfig, train: &TrainConfig) {
+    let [in_use, reserved] = ratios(model, train);
+    // Exact but for tensors below a page, which are not in the arena's books.
+    assert!((in_use - 1.0).abs() < 0.03, "{name}: in use, planned {in_use} of what was measured");
+    assert!((reserved - 1.0).abs() < 0.01, "{name}: reserved, planned {reserved} of the measured");
+}
+
+fn bench_config(name: &str) -> ModelConfig {
+    let path = format!("{}/../../configs/bench/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let line = |line: &str| if line.starts_with("layers") { "layers = 2" } else { line }.to_owned();
+    let text: Vec<String> = text.lines().map(line).collect();
+    presets::model_of(&text.join("\n"), name).unwrap()
+}
+
+/// Every way to train that changes what is held.
+fn ways() -> Vec<(&'static str, TrainConfig)> {
+    let with = |change: fn(&mut TrainConfig)| {
+        let mut train = training();
+        change(&mut train);
+        train
+    };
+    vec![
+        ("AdamW", training()),
+        ("SGD", with(|t| t.optimizer = optimizer("kind = \"sgd\""))),
+        ("momentum", with(|t| t.optimizer = optimizer("kind = \"sgd\"\nmomentum = 0.9"))),
+        ("Lion", with(|t| t.optimizer = optimizer("kind = \"lion\""))),
+        ("Muon", with(|t| t.optimizer = optimizer("kind = \"muon\""))),
+        ("averages", with(|t| t.ema = Some(EmaConfig { decay: 0.9 }))),
+        ("bf16", with(|t| t.precision = Precision::Bf16)),
+        (
+            "f16, recomputed",
+            with(|t| {
+                t.precision = Precision::F16;
+                t.gradient_checkpointing = true;
+            }),
+        ),
+        ("recomputed", with(|t| t.gradient_checkpointing = true)),
+        ("accumulated", with(|t| t.accumulate = 3)),
+    ]
+}
+
+/// One test, so that nothing else uses the pool meanwhile.
+#[test]
+fn the_plan_comes_true() {
+    with_threads(1, || {
+        let mid = bench_config("mid");
+        for (way, train) in ways() {
+            compare(&format!("mid, {way}"), &mid, &train);
+        }
+        for (name, mut config) in variants::all() {
+            // Wide enough that the loss and the like do not show.
+            (config.stack.width, config.stack.head_width, config.context) = (96, None, TOKENS);
+            let plain = ModelConfig::from(config.clone());
+            compare(&name, &plain, &training());
+            let both = TrainConfig {
+                precision: Precision::Bf16,
+                gradient_checkpointing: true,
+                ..training()
+            };
+            compare(&format!("{name}, bf16, recomputed"), &plain, &both);
+            config.stack.dropout = DropoutConfig::everywhere(0.1);
+            compare(&format!("{name}, dropout"), &config.into(), &training());
+        }
+    });
+    // A vocabulary that is larger than everything else: the peak is in the head.
+    let small = bench_config("small");
+    let mut wide = small.clone();
+    wide.set_vocabulary(5000);
+    with_threads(1, || compare("large vocabulary", &wide, &training()));
+    // Parts need not be at their peaks at the same moment, and who comes first to the pool is left
+    // to chance: the plan is what they may take.
+    let parts = TrainConfig { batch_size: 12, side_by_side: 2, ..TrainConfig::default() };
+    for (name, config) in [("small", &small), ("large vocabulary", &wide)] {
+        // Tried until both have run at the same time, of which a busy machine may need a few.
+        let enough = (0..50).any(|_| {
+            let ratios = with_threads(2, || ratios(config, &parts));
+            assert!(ratios.iter().all(|ratio| *ratio > 0.95), "{name} in parts: {ratios:?}");
+            ratios.iter().all(|ratio| *ratio < 1.25)
+        });
+        assert!(enough, "{name} in parts: planned more than a quarter too much");
+    }
+}
+
+#[test]
+fn parameters_of_gpt2_and_gpt3_are_those_of_the_papers() {
+    for (name, want) in [
+        ("gpt2-small", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+        ("gpt3-175b", 174_604_259_328),
+    ] {
+        let config = presets::model_of(presets::find(name).unwrap(), name).unwrap();
+        let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
+        let cost = rehearsal::cost(&config, &train, config.context()).unwrap();
+        assert_eq!(cost.parameters(), want, "{name}");
+        assert_eq!(cost.memory.parameters, 4 * want, "{name}");
+    }
+}
+
+/// 2 operations per weight and token forward and 4 backward, but for tables, biases and norms; attention
+/// 4·T·H·D per layer and token forward, 8 backward.
+#[test]
+fn operations_are_those_of_the_formulas() {
+    let config = presets::model_of(presets::find("gpt2-small").unwrap(), "gpt2-small").unwrap();
+    let (layers, width, vocabulary, tokens) = (12.0, 768.0, 50257.0, 512);
+    let products = 2.0 * (12.0 * layers * width * width + vocabulary * width);
+    let attention = 4.0 * layers * tokens as f64 * width;
+    for checkpointing in [false, true] {
+        for (precision, side_by_side) in
+            [(Precision::F32, 1), (Precision::Bf16, 1), (Precision::F32, 2)]
+        {
+            let train = TrainConfig {
+                batch_size: 2,
+                gradient_checkpointing: checkpointing,
+                precision,
+                side_by_side,
+                ..TrainConfig::default()
+            };
+            let cost = rehearsal::cost(&config, &train, tokens).unwrap();
+            assert_eq!(cost.forward.products, products);
+            assert_eq!(cost.forward.attention, attention);
+            assert_eq!(cost.training.products, 3.0 * products);
+            assert_eq!(cost.training.attention, 3.0 * attention);
+            assert_eq!(cost.tokens, 2 * tokens);
+            // Checkpointing computes the blocks again, and not the head.
+            let again = cost.step / cost.tokens as f64 - 3.0 * (products + attention);
+            let blocks = products - 2.0 * vocabulary * width + attention;
+            assert_eq!(again, if checkpointing { blocks } else { 0.0 });
+        }
+    }
+}
+
+/// Layers that multiply in a way of their own are counted, too: every variant, three times forward.
+#[test]
+fn every_variant_is_counted() {
+    for (name, config) in variants::all() {
+        let tokens = config.context;
+        let cost = rehearsal::cost(&config.into(), &training(), tokens).unwrap();
+        let (forward, training) = (cost.forward.all(), cost.training.all());
+        assert!(forward > 0.0 && (training / forward - 3.0).abs() < 1e-9, "{name}: {cost:?}");
+    }
+}
+
+#[test]
+fn absurd_sizes_are_refused() {
+    let config = presets::model_of(presets::find("gpt2-small").unwrap(), "gpt2-small").unwrap();
+    for batch_size in [usize::MAX, 1 << 20] {
+        let train = TrainConfig { batch_size, ..TrainConfig::default() };
+        let error = rehearsal::cost(&config, &train, 1024).unwrap_err().to_string();
+        assert!(error.contains("tokens at the same time") && error.contains("hint: "), "{error}");
+    }
+}
+
+#[test]
+fn the_cache_takes_what_is_planned() {
+    for (name, config) in variants::all() {
+        let config = ModelConfig::from(config);
+        let model = models::build(&config, Weights::Drawn { seed: 1 });
+        let model = model.generates().unwrap();
+        for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
+            let mut slot = model.slot(kind);
+            model.step(&mut [Feed { ids: &[1; 17], slot: &mut slot }]);
+            let planned = rehearsal::cache_bytes(&config, 17, kind).unwrap();
+            assert_eq!(Some(slot.bytes() as u64), planned, "{name}, {kind:?}");
+        }
+    }
+}
