@@ -351,8 +351,8 @@ fn masks(s: &mut Sheet) {
         let rule = Bias::new(vec![0.0, bias], [1, 1, 1, 2]);
         numbers(&Var::constant(attention_weights(&q, &k, &Attend::new(1).rule(rule))))
     };
-    s.show("bias added after scaling", &with(-8.0));
-    s.show("the same, divided by √64", &with(-1.0));
+    s.show("bias added after scaling", with(-8.0));
+    s.show("the same, divided by √64", with(-1.0));
 
     s.step("A row that sees nothing");
     s.text("With −10⁹ for −∞ a row where all is hidden has equal scores, and attends to all the padding. With \

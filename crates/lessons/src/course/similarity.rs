@@ -170,7 +170,7 @@ fn lookup(s: &mut Sheet) {
             the counts of its letters, and a misspelt word still finds the nearest key.");
     let keys = ["cat", "dog", "bird"];
     let letters = |word: &str| -> Vec<f32> {
-        let mut counts = vec![0.0; 26];
+        let mut counts = [0.0; 26];
         for c in word.bytes().filter(u8::is_ascii_lowercase) {
             counts[usize::from(c - b'a')] += 1.0;
         }

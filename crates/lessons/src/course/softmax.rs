@@ -31,8 +31,8 @@ fn softmax(s: &mut Sheet) {
     s.bars(bars("probability of each score", &["2.1", "0.3", "−0.5", "1.8"], &p));
     s.text("Only differences matter: adding 5 to all scores changes nothing. Multiplying does: twice the \
             scores are a sharper choice.");
-    s.show("softmax of scores + 5", &soft(&scores.map(|z| z + 5.0), 1.0));
-    s.show("softmax of 2·scores", &soft(&scores, 2.0));
+    s.show("softmax of scores + 5", soft(&scores.map(|z| z + 5.0), 1.0));
+    s.show("softmax of 2·scores", soft(&scores, 2.0));
 
     s.step("Cross-entropy");
     s.text("The loss of a prediction is −ln of the probability that it gave to what really came. Sure and \
@@ -98,13 +98,13 @@ fn overflow(s: &mut Sheet) {
         e.iter().map(|e| f64::from(e / sum)).collect()
     };
     let z = [1000.0f32, 999.0, 990.0];
-    s.show("as written, for [1000, 999, 990]", &naive(&z));
+    s.show("as written, for [1000, 999, 990]", naive(&z));
 
     s.step("Subtract the largest first");
     s.formula("ln Σ e^zᵢ = c + ln Σ e^(zᵢ − c),   c = max z");
     s.text("Subtracting the same number from all scores does not change the softmax, and then the largest \
             exponent is 0. Nothing can overflow; what underflows was 0 anyway.");
-    s.show("Hearken's softmax", &soft(&z, 1.0));
+    s.show("Hearken's softmax", soft(&z, 1.0));
 
     s.step("Scores of ±10,000");
     let cases: [(&str, Vec<f32>, u32); 4] = [
