@@ -9,7 +9,7 @@ fn main() {
         let stack = StackConfig { bias: BiasConfig::ALL, position, kv_heads, ..sizes };
         DecoderConfig { vocabulary: 50257, context: 1024, tied: true, stack }.into()
     };
-    let cache = |model| rehearsal::cache_bytes(model, 1024, CacheKind::F32).unwrap();
+    let cache = |model: &ModelConfig| rehearsal::cache_bytes(model, 1024, CacheKind::F32).unwrap();
     let cost = rehearsal::cost(&gpt2(None), &Default::default(), 1024).unwrap();
     assert_eq!(cost.parameters(), 124_439_808);
     assert_eq!(cache(&gpt2(None)), Some(75_497_472));
