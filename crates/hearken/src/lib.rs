@@ -30,6 +30,7 @@
 //! - [`infer`]: text from a model, token by token.
 //! - [`nn`]: what a model is made of, as data; layers, models, taps and cost.
 //! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
+//! - [`lessons`]: a course whose numbers are computed by all of these.
 //! - [`formats`]: model directories and the files in them.
 //! - [`tensor`]: tensors, the graph that differentiates them, every operation with its checks.
 //! - [`kernels`]: the loops beneath, over plain slices: matrix products, vector functions,
@@ -65,6 +66,7 @@ pub use hearken_data as data;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;
+pub use hearken_lessons as lessons;
 pub use hearken_nn as nn;
 pub use hearken_show as show;
 pub use hearken_store as store;

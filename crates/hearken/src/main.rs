@@ -51,6 +51,7 @@ Examples:
   hearken report runs/a runs/b       compare runs on one page
   hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
   hearken inspect weights            names, shapes and norms of its weights
+  hearken lesson                     a course whose numbers are computed as you read
   hearken tokenizer train --help     learn a vocabulary from your text";
 
 #[derive(Subcommand)]
@@ -65,6 +66,7 @@ enum Command {
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
     Man(commands::man::Arguments),
+    Lesson(commands::lesson::Arguments),
     Plan(commands::plan::Arguments),
     Presets(commands::presets::Arguments),
     Report(commands::report::Arguments),
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Man(arguments) => commands::man::run(&arguments, Arguments::command()),
+        Command::Lesson(arguments) => commands::lesson::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Presets(arguments) => commands::presets::run(&arguments),
         Command::Report(arguments) => commands::report::run(&arguments),

@@ -4,6 +4,7 @@
 //! band from the lowest to the highest: nothing is hidden, and the file stays small.
 
 mod axis;
+mod text;
 
 use crate::svg::{self, GREEN, GREY, INK, escape, text};
 use axis::Axis;
@@ -60,6 +61,9 @@ pub struct Chart {
     /// Is the horizontal axis logarithmic, in doublings? Then it starts at the smallest x, and x
     /// that is not positive is left out.
     pub doublings: bool,
+    /// Does the horizontal axis begin at the smallest x, which may be negative, with any numbers
+    /// along it, instead of at 0 with whole ones?
+    pub linear_x: bool,
     /// Width and height in pixels.
     pub size: (f64, f64),
 }
@@ -75,6 +79,7 @@ impl Chart {
             levels: Vec::new(),
             logarithmic: false,
             doublings: false,
+            linear_x: false,
             size: (760.0, 420.0),
         }
     }
@@ -131,9 +136,13 @@ impl Chart {
         Frame {
             left: (7.0 * digits as f64 + 38.0).max(70.0),
             right: width - 22.0,
-            top: if self.has_legend() { 62.0 } else { 44.0 },
+            top: 44.0 + LEGEND_ROW * self.legend_rows() as f64,
             bottom: height - 52.0,
-            x: if self.doublings { Axis::doublings(xs) } else { Axis::steps(xs) },
+            x: match (self.doublings, self.linear_x) {
+                (true, _) => Axis::doublings(xs),
+                (false, true) => Axis::exact(xs),
+                (false, false) => Axis::steps(xs),
+            },
             y,
         }
     }
@@ -182,26 +191,48 @@ impl Chart {
         self.series.len() > 1 || self.series.iter().any(|s| s.name != self.title)
     }
 
+    /// Where each name of the legend stands: from the left, and in which row.
+    fn legend_places(&self) -> Vec<(f64, usize)> {
+        let (mut x, mut row) = (18.0, 0);
+        let mut places = Vec::new();
+        for series in &self.series {
+            // 6.6 pixels are a little more than a usual letter at this size.
+            let end = x + 25.0 + 6.6 * series.name.chars().count() as f64;
+            if end > self.size.0 - 8.0 && x > 18.0 {
+                (x, row) = (18.0, row + 1);
+            }
+            places.push((x, row));
+            x += 25.0 + 6.6 * series.name.chars().count() as f64 + 22.0;
+        }
+        places
+    }
+
+    fn legend_rows(&self) -> usize {
+        let last = self.legend_places().last().map_or(0, |(_, row)| row + 1);
+        if self.has_legend() { last } else { 0 }
+    }
+
     fn legend(&self, out: &mut String) {
         if !self.has_legend() {
             return;
         }
-        let mut x = 18.0;
-        for series in &self.series {
+        for (series, (x, row)) in self.series.iter().zip(self.legend_places()) {
+            let y = 44.0 + LEGEND_ROW * row as f64;
             let _ = writeln!(
                 out,
-                "<line x1=\"{x}\" x2=\"{}\" y1=\"44\" y2=\"44\" stroke=\"{}\" \
+                "<line x1=\"{x}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\" stroke=\"{}\" \
                  stroke-width=\"3\"{}/>",
                 x + 18.0,
                 series.color,
                 if series.mark == Mark::Dashes { " stroke-dasharray=\"5 3\"" } else { "" }
             );
-            text(out, x + 25.0, 48.0, "start", INK, 12.5, &series.name);
-            // 6.6 pixels are a little more than a usual letter at this size.
-            x += 25.0 + 6.6 * series.name.chars().count() as f64 + 22.0;
+            text(out, x + 25.0, y + 4.0, "start", INK, 12.5, &series.name);
         }
     }
 }
+
+/// The height of a row of the legend in pixels.
+const LEGEND_ROW: f64 = 18.0;
 
 /// Where the curves are drawn, and which numbers that is.
 struct Frame {

@@ -9,6 +9,7 @@ pub(crate) mod eval;
 pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod lesson;
 pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod presets;

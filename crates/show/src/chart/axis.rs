@@ -35,6 +35,12 @@ impl Axis {
         Self { low: low - room, high: high + room, spacing: Spacing::Doublings }
     }
 
+    /// From the smallest to the largest, without any room beside them.
+    pub(super) fn exact(numbers: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = extremes(numbers.map(|number| number.clamp(-MOST, MOST)));
+        Self { low, high, spacing: Spacing::Linear }
+    }
+
     /// From the smallest to the largest; with more room below if asked for.
     pub(super) fn linear(numbers: impl Iterator<Item = f64>, below: bool) -> Self {
         // Further apart, their distance would not be a number.
