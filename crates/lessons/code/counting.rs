@@ -2,6 +2,7 @@ use hearken::train::TrainConfig;
 use hearken::nn::config::{BiasConfig, Combine, DecoderConfig, PositionConfig, StackConfig};
 use hearken::nn::{cache::CacheKind, config::ModelConfig};
 use hearken::tasks::rehearsal;
+use hearken::train::TrainConfig;
 
 fn main() {
     let gpt2 = |kv_heads| -> ModelConfig {
