@@ -66,9 +66,11 @@ fn right_side(
             let (gain, bias) = (gain.data()[column], bias.map(|b| b.data()[column]));
             Some(normed(x, column, stack.norm.kind, eps, gain, bias))
         }
-        ("attention.queries", &[head, token, column]) => {
-            product(row(attention_input(flow, &prefix)?, token), "attention.qkv", head * width + column)
-        }
+        ("attention.queries", &[head, token, column]) => product(
+            row(attention_input(flow, &prefix)?, token),
+            "attention.qkv",
+            head * width + column,
+        ),
         ("attention.keys", &[head, token, column]) => {
             let at = heads * width + head * width + column;
             product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
@@ -78,7 +80,8 @@ fn right_side(
             product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
         }
         ("attention.scores", &[head, token, key]) => {
-            let actual = f64::from(stage.value.data()[stage.at(Focus { head, token, column: key }).0]);
+            let actual =
+                f64::from(stage.value.data()[stage.at(Focus { head, token, column: key }).0]);
             if actual == f64::NEG_INFINITY {
                 return Some(("−∞: this key is hidden from this query".to_owned(), actual));
             }
@@ -96,7 +99,9 @@ fn right_side(
             let scaled = sum / (width as f64).sqrt();
             let biased = matches!(
                 stack.position,
-                PositionConfig::Alibi {} | PositionConfig::T5 { .. } | PositionConfig::Relative { .. }
+                PositionConfig::Alibi {}
+                    | PositionConfig::T5 { .. }
+                    | PositionConfig::Relative { .. }
             );
             let (bias, total) = if biased {
                 (format!(" + bias {}", short(actual - scaled)), actual)
@@ -133,7 +138,8 @@ fn right_side(
             } else {
                 (value("norm1")?, value("feed_forward.out")?)
             };
-            let (x, added) = (f64::from(row(x, token)[column]), f64::from(row(added, token)[column]));
+            let (x, added) =
+                (f64::from(row(x, token)[column]), f64::from(row(added, token)[column]));
             let scale = f64::from(stack.residual_scale);
             let factor = if scale == 1.0 { String::new() } else { format!("{}·", short(scale)) };
             Some((format!("{} + {factor}{}", short(x), short(added)), x + scale * added))

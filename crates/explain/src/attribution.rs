@@ -75,7 +75,9 @@ impl<'a> Readout<'a> {
     fn read(&self, c: &[f32], scale: f64, token: usize) -> f64 {
         let mean = self.mean(c);
         let terms = c.iter().zip(self.gain.data()).zip(row(&self.table, token));
-        terms.map(|((c, w), u)| (f64::from(*c) - mean) / scale * f64::from(*w) * f64::from(*u)).sum()
+        terms
+            .map(|((c, w), u)| (f64::from(*c) - mean) / scale * f64::from(*w) * f64::from(*u))
+            .sum()
     }
 
     fn constant(&self, token: usize) -> f64 {
@@ -105,7 +107,10 @@ pub fn contributions(
         parts.push(Contribution { part, logit: readout.read(c, scale, token) });
     };
     // The stream as the first block finds it: embeddings and positions, however they were joined.
-    add("embedding".to_owned(), row(flow.value("blocks.0.residual_before").ok_or_else(missing)?, place));
+    add(
+        "embedding".to_owned(),
+        row(flow.value("blocks.0.residual_before").ok_or_else(missing)?, place),
+    );
     for layer in 0..stack.layers {
         let name = |part: &str| format!("blocks.{layer}.{part}");
         let mixed = flow.value(&name("attention.mixed")).ok_or_else(missing)?;

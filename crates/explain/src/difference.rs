@@ -7,8 +7,8 @@ use crate::{checked, parameter, target_at};
 use hearken_base::{Error, Result};
 use hearken_nn::models::{self, Model};
 use hearken_nn::pass::Pass;
-use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::no_grad;
+use hearken_tensor::ops::cross_entropy::Options;
 
 /// A gradient, and the slope that differences of the loss find.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +35,8 @@ impl Check {
 
 /// Points on each side.
 const POINTS: usize = 12;
+/// Widths that are tried after the first, each half of the one before.
+const HALVINGS: usize = 5;
 
 /// The gradient of number `index` of a parameter, both ways. Weights and gradients are left as they
 /// were.
@@ -46,8 +48,10 @@ pub fn check(
     index: usize,
 ) -> Result<Check> {
     let missing = || {
-        Error::new(format!("there is no number {index} of a parameter '{name}'"),
-            "'hearken inspect weights' lists the weights")
+        Error::new(
+            format!("there is no number {index} of a parameter '{name}'"),
+            "'hearken inspect weights' lists the weights",
+        )
     };
     let weight = parameter(model, name).ok_or_else(missing)?;
     let original = weight.value();
@@ -78,14 +82,29 @@ pub fn check(
         weight.set_value(original.clone());
         Ok((f64::from(new) - f64::from(original.data()[index]), found?))
     };
-    let mut points = Vec::new();
-    for k in 1..=POINTS {
-        let x = widest * k as f64 / POINTS as f64;
-        let ((up, high), (down, low)) = (at(x)?, at(-x)?);
-        points.push(((up - down) / 2.0 / widest, (high - low) / 2.0));
+    // Too wide, and the loss bends more than the fit follows; too narrow, and rounding shows. Where
+    // two widths agree best, neither matters; the gradient has no part in that choice.
+    let slope_within = |widest: f64| -> Result<f64> {
+        let mut points = Vec::new();
+        for k in 1..=POINTS {
+            let x = widest * k as f64 / POINTS as f64;
+            let ((up, high), (down, low)) = (at(x)?, at(-x)?);
+            points.push(((up - down) / 2.0 / widest, (high - low) / 2.0));
+        }
+        Ok(fit(&points) / widest)
+    };
+    let mut widest = widest;
+    let mut before = slope_within(widest)?;
+    let (mut slope, mut best, mut chosen) = (before, f64::INFINITY, widest);
+    for _ in 0..HALVINGS {
+        widest /= 2.0;
+        let now = slope_within(widest)?;
+        if (now - before).abs() < best {
+            (slope, best, chosen) = (now, (now - before).abs(), widest);
+        }
+        before = now;
     }
-    let slope = fit(&points) / widest;
-    let rounding = 100.0 * f64::from(f32::EPSILON) * f64::from(now.value().item()).abs() / widest;
+    let rounding = 100.0 * f64::from(f32::EPSILON) * f64::from(now.value().item()).abs() / chosen;
     Ok(Check { gradient, slope, rounding })
 }
 

@@ -142,9 +142,7 @@ fn words(name: &str) -> (&'static str, &'static str) {
         "embedding" => ("Each token's id chooses a row of the table of embeddings.", "x = E[id]"),
         "types" => ("Each token's type chooses a row of another table.", "x = x + Y[type]"),
         "positions" => ("A vector says where the token stands.", "x = x + P[position]"),
-        "embedding_norm" => {
-            ("The sum of the embeddings is normed.", "(x − mean)/√(var + ε)·w + b")
-        }
+        "embedding_norm" => ("The sum of the embeddings is normed.", "(x − mean)/√(var + ε)·w + b"),
         "residual_before" => {
             ("The residual stream as the block finds it.", "x, of the block before")
         }

@@ -70,7 +70,8 @@ pub fn patch(
     let pass = Pass::evaluate().watched(&seen);
     let tokens = checked(model, other)?;
     no_grad(|| models::outputs(model, &tokens, &pass));
-    let missing = || Error::new(format!("no value is called '{name}'"), "see 'inspect trace --help'");
+    let missing =
+        || Error::new(format!("no value is called '{name}'"), "see 'inspect trace --help'");
     let source = seen.get(name).ok_or_else(missing)?;
     let (length, places) = (ids.len(), places.to_vec());
     let before = loss(model, ids, target, Taps::new())?;
@@ -85,7 +86,11 @@ pub fn patch(
         }
         Var::constant(new)
     });
-    Ok(Effect { what: format!("{name} of the other prompt"), before, after: loss(model, ids, target, taps)? })
+    Ok(Effect {
+        what: format!("{name} of the other prompt"),
+        before,
+        after: loss(model, ids, target, taps)?,
+    })
 }
 
 /// A head's attention against its effect.

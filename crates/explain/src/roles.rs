@@ -80,9 +80,10 @@ fn measured(layer: usize, head: usize, weights: &[&[f32]], ids: &[u32]) -> HeadR
         score.is_some_and(|score| score >= least)
     };
     // Of several, the first of the largest: a uniform head has no large weight to be found by.
-    let best = scores.iter().filter(passes).max_by(|a, b| {
-        a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0))
-    });
+    let best = scores
+        .iter()
+        .filter(passes)
+        .max_by(|a, b| a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0)));
     let role = best.and_then(|(name, score)| Some((*name, (*score)?)));
     HeadRole { layer, head, entropy, scores, role }
 }

@@ -61,7 +61,8 @@ impl<'a> Updates<'a> {
     ) -> Result<Self> {
         let needed = Self::bytes(model, steps);
         if most_bytes.is_some_and(|most| needed > most) {
-            let message = format!("{steps} steps that can be taken back take {} MB", needed / 1_000_000);
+            let message =
+                format!("{steps} steps that can be taken back take {} MB", needed / 1_000_000);
             return Err(Error::new(message, "take fewer steps, or use a smaller model"));
         }
         let parameters = model.parameters().iter().cloned();

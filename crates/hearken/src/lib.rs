@@ -4,6 +4,7 @@
 //! - [`tasks`]: what models are trained for: configurations of runs, data, tasks, open models.
 //! - [`train`]: the training loop, optimisers, run directories and checkpoints.
 //! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
+//! - [`explain`]: every number of a prompt's way through a model, with the arithmetic behind it.
 //! - [`infer`]: text from a model, token by token.
 //! - [`formats`]: model directories and the files in them.
 //! - [`store`]: safetensors, read and written piece by piece.
@@ -32,6 +33,7 @@
 
 pub use hearken_base as base;
 pub use hearken_data as data;
+pub use hearken_explain as explain;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;

@@ -46,6 +46,7 @@ Examples:
   hearken generate --prompt 'Once'   write with the newest run
   hearken eval --data book.txt       how well it predicts a text
   hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
+  hearken explain --prompt 'The cat'  every number on a prompt's way through a model
   hearken inspect weights            names, shapes and norms of its weights
   hearken tokenizer train --help     learn a vocabulary from your text";
 
@@ -56,6 +57,7 @@ enum Command {
     Doctor(commands::doctor::Arguments),
     Embed(commands::embed::Arguments),
     Eval(commands::eval::Arguments),
+    Explain(commands::explain::Arguments),
     Fill(commands::fill::Arguments),
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Embed(arguments) => commands::embed::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Fill(arguments) => commands::fill::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),

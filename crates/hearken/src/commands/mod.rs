@@ -5,6 +5,7 @@ pub(crate) mod classify;
 pub(crate) mod doctor;
 pub(crate) mod embed;
 pub(crate) mod eval;
+pub(crate) mod explain;
 pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod inspect;
