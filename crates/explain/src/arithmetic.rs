@@ -7,7 +7,7 @@ use crate::flow::{Flow, Focus, Stage};
 use crate::{dot, parameter, row, stack_of};
 use hearken_nn::config::{FeedForwardKind, NormKind, PositionConfig};
 use hearken_nn::models::Model;
-use hearken_tensor::Tensor;
+use hearken_tensor::{Param, Tensor};
 
 /// One number and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +41,7 @@ fn right_side(
     let stack = stack_of(&config);
     let prefix = stage.block().map_or(String::new(), |block| format!("blocks.{block}."));
     let value = |part: &str| flow.value(&format!("{prefix}{part}"));
-    let weight = |part: &str| parameter(model, &format!("{prefix}{part}")).map(|p| p.value());
+    let weight = |part: &str| parameter(model, &format!("{prefix}{part}")).map(Param::value);
     let (heads, groups) = (stack.heads, stack.kv_heads());
     let (width, value_width) = (stack.head_width(), stack.value_width());
     // A product with row `r` of a weight and its bias.

@@ -10,7 +10,7 @@ use crate::{dot, parameter, row, stack_of};
 use hearken_base::{Error, Result};
 use hearken_nn::config::{NormKind, Placement, StackConfig};
 use hearken_nn::models::Model;
-use hearken_tensor::Tensor;
+use hearken_tensor::{Param, Tensor};
 
 /// What a part adds to a logit.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +43,7 @@ struct Readout<'a> {
 
 impl<'a> Readout<'a> {
     fn of(model: &dyn Model, stack: &'a StackConfig) -> Result<Self> {
-        let value = |name: &str| parameter(model, name).map(|p| p.value());
+        let value = |name: &str| parameter(model, name).map(Param::value);
         let found = model.generates().and_then(|_| {
             let table = value("head.weight").or_else(|| value("embedding.weight"))?;
             Some(Self { stack, gain: value("norm.weight")?, bias: value("norm.bias"), table })

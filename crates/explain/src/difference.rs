@@ -78,7 +78,7 @@ pub fn check(
         let new = (f64::from(original.data()[index]) + x) as f32;
         moved.data_mut()[index] = new;
         weight.set_value(moved);
-        let found = no_grad(&loss).map(|loss| f64::from(loss.mean().value().item()));
+        let found = no_grad(loss).map(|loss| f64::from(loss.mean().value().item()));
         weight.set_value(original.clone());
         Ok((f64::from(new) - f64::from(original.data()[index]), found?))
     };

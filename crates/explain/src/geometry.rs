@@ -3,7 +3,7 @@
 use crate::{dot, norm, parameter, row};
 use hearken_base::{Error, Result};
 use hearken_nn::models::Model;
-use hearken_tensor::Tensor;
+use hearken_tensor::{Param, Tensor};
 
 /// A token near a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Neighbour {
 
 /// The table of a model's tokens.
 pub fn table(model: &dyn Model) -> Result<Tensor> {
-    let found = parameter(model, "embedding.weight").map(|p| p.value());
+    let found = parameter(model, "embedding.weight").map(Param::value);
     found.ok_or_else(|| Error::new("this model has no table of tokens", "use one that reads text"))
 }
 
