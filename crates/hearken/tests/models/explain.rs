@@ -72,7 +72,7 @@ fn what_cannot_be_explained_is_refused() {
         (&["--prompt", ""], "empty prompt"),
         (&["--ids", "1,99"], "no token 99"),
         (&["--prompt", "abc", "--target", "de"], "expected one"),
-        (&["--prompt", "abc", "--temperature", "-1"], "temperature"),
+        (&["--prompt", "abc", "--temperature=-1"], "temperature"),
         (&["--prompt", "abcdefghijklmnopqrstuvw"], "expected 1 to 16"),
         (&["--prompt", "abc", "--lr", "0"], "learning rate"),
     ] {
