@@ -27,6 +27,7 @@
 //!
 //! - [`tasks`]: what models are trained for: configurations of runs, data, tasks, open models.
 //! - [`train`]: the training loop, optimisers, run directories and checkpoints.
+//! - [`explain`]: every number of a prompt's way through a model, with the arithmetic behind it.
 //! - [`infer`]: text from a model, token by token.
 //! - [`nn`]: what a model is made of, as data; layers, models, taps and cost.
 //! - [`data`]: tokenizers, corpora, batches, and stories whose entropy is known.
@@ -63,6 +64,7 @@
 pub use hearken_base as base;
 pub use hearken_base::{Error, Result};
 pub use hearken_data as data;
+pub use hearken_explain as explain;
 pub use hearken_formats as formats;
 pub use hearken_infer as infer;
 pub use hearken_kernels as kernels;

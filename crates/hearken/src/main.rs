@@ -50,6 +50,7 @@ Examples:
   hearken eval book.txt              how well it predicts a text
   hearken report runs/a runs/b       compare runs on one page
   hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
+  hearken explain --prompt 'The cat'  every number on a prompt's way through a model
   hearken inspect weights            names, shapes and norms of its weights
   hearken lesson                     a course whose numbers are computed as you read
   hearken tokenizer train --help     learn a vocabulary from your text";
@@ -62,6 +63,7 @@ enum Command {
     Doctor(commands::doctor::Arguments),
     Embed(commands::embed::Arguments),
     Eval(commands::eval::Arguments),
+    Explain(commands::explain::Arguments),
     Fill(commands::fill::Arguments),
     Generate(commands::generate::Arguments),
     Inspect(commands::inspect::Arguments),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Embed(arguments) => commands::embed::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Fill(arguments) => commands::fill::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),

@@ -22,6 +22,7 @@ impl Temporary {
     fn hearken(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hearken"));
         command.current_dir(self.0.path()).env_remove("HEARKEN_THREADS").stdin(Stdio::null());
+        command.env_remove("CARGO_MANIFEST_DIR"); // Hints name `hearken`, not `cargo run`.
         command
     }
 

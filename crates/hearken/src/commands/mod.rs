@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod embed;
 pub(crate) mod eval;
+pub(crate) mod explain;
 pub(crate) mod fill;
 pub(crate) mod generate;
 pub(crate) mod inspect;

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod evaluate;
+mod explain;
 mod generate;
 mod inspect;
 mod plan;

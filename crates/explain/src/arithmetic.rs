@@ -1,0 +1,314 @@
+//! The sum behind one number of a stage, with the numbers put in.
+//!
+//! Every line is computed here, in f64, from the stage before and the weights, and not read off the
+//! stage: so it is also a check of what it explains.
+
+use crate::flow::{Flow, Focus, Stage};
+use crate::{dot, parameter, row, stack_of};
+use hearken_nn::config::{FeedForwardKind, NormKind, PositionConfig};
+use hearken_nn::models::Model;
+use hearken_tensor::{Param, Tensor};
+
+/// One number and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Such as `0.36 = e^0.58 / (e^0.58 + e^1.15)`.
+    pub text: String,
+    /// What the right-hand side comes to.
+    pub computed: f64,
+    /// What the engine computed.
+    pub actual: f32,
+}
+
+/// How many terms of a long sum are shown.
+const TERMS: usize = 3;
+
+/// The line of a stage's number, if this stage is understood.
+pub fn line(model: &dyn Model, flow: &Flow, stage: &Stage, focus: Focus) -> Option<Line> {
+    let (index, place) = stage.at(focus);
+    let actual = *stage.value.data().get(index)?;
+    let (right, computed) = right_side(model, flow, stage, &place)?;
+    Some(Line { text: format!("{} = {right}", short(f64::from(actual))), computed, actual })
+}
+
+fn right_side(
+    model: &dyn Model,
+    flow: &Flow,
+    stage: &Stage,
+    place: &[usize],
+) -> Option<(String, f64)> {
+    let config = model.config();
+    let stack = stack_of(&config);
+    let prefix = stage.block().map_or(String::new(), |block| format!("blocks.{block}."));
+    let value = |part: &str| flow.value(&format!("{prefix}{part}"));
+    let weight = |part: &str| parameter(model, &format!("{prefix}{part}")).map(Param::value);
+    let (heads, groups) = (stack.heads, stack.kv_heads());
+    let (width, value_width) = (stack.head_width(), stack.value_width());
+    // A product with row `r` of a weight and its bias.
+    let product = |x: &[f32], name: &str, r: usize| {
+        let matrix = weight(&format!("{name}.weight"))?;
+        let bias = weight(&format!("{name}.bias")).map(|bias| bias.data()[r]);
+        Some(sum_of_products(x, row(&matrix, r), bias))
+    };
+    match (stage.part(), place) {
+        ("embedding", &[token, column]) => {
+            let table = weight("embedding.weight")?;
+            let id = *flow.ids.get(token)?;
+            let found = f64::from(*row(&table, id as usize).get(column)?);
+            Some((format!("E[{id}][{column}]"), found))
+        }
+        ("norm1" | "norm2" | "norm" | "embedding_norm", &[token, column]) => {
+            let input = norm_input(flow, stage, &prefix)?;
+            let name = stage.part();
+            let gain = weight(&format!("{name}.weight"))?;
+            let bias = weight(&format!("{name}.bias"));
+            let (x, eps) = (row(input, token), f64::from(stack.norm.eps));
+            let (gain, bias) = (gain.data()[column], bias.map(|b| b.data()[column]));
+            Some(normed(x, column, stack.norm.kind, eps, gain, bias))
+        }
+        ("attention.queries", &[head, token, column]) => product(
+            row(attention_input(flow, &prefix)?, token),
+            "attention.qkv",
+            head * width + column,
+        ),
+        ("attention.keys", &[head, token, column]) => {
+            let at = heads * width + head * width + column;
+            product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
+        }
+        ("attention.values", &[head, token, column]) => {
+            let at = (heads + groups) * width + head * value_width + column;
+            product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
+        }
+        ("attention.scores", &[head, token, key]) => {
+            let actual =
+                f64::from(stage.value.data()[stage.at(Focus { head, token, column: key }).0]);
+            if actual == f64::NEG_INFINITY {
+                return Some(("−∞: this key is hidden from this query".to_owned(), actual));
+            }
+            let rotated = matches!(stack.position, PositionConfig::Rope { .. });
+            let names = if rotated {
+                ["attention.rotated_queries", "attention.rotated_keys"]
+            } else {
+                ["attention.queries", "attention.keys"]
+            };
+            let (queries, keys) = (value(names[0])?, value(names[1])?);
+            let tokens = flow.ids.len();
+            let q = row(queries, head * tokens + token);
+            let k = row(keys, head / (heads / groups) * tokens + key);
+            let (terms, sum) = sum_of_products(q, k, None);
+            let scaled = sum / (width as f64).sqrt();
+            let biased = matches!(
+                stack.position,
+                PositionConfig::Alibi {}
+                    | PositionConfig::T5 { .. }
+                    | PositionConfig::Relative { .. }
+            );
+            let (bias, total) = if biased {
+                (format!(" + bias {}", short(actual - scaled)), actual)
+            } else {
+                (String::new(), scaled)
+            };
+            Some((format!("({terms})/√{width}{bias}"), total))
+        }
+        ("attention.weights", &[head, token, key]) => {
+            let scores = row(value("attention.scores")?, head * flow.ids.len() + token);
+            softmax(scores, key)
+        }
+        ("attention.mixed", &[head, token, column]) => {
+            let tokens = flow.ids.len();
+            let weights = row(value("attention.weights")?, head * tokens + token);
+            let values = value("attention.values")?;
+            let group = head / (heads / groups);
+            let v: Vec<f32> =
+                (0..tokens).map(|s| row(values, group * tokens + s)[column]).collect();
+            Some(sum_of_products(weights, &v, None))
+        }
+        ("attention.out", &[token, column]) => {
+            let (mixed, tokens) = (value("attention.mixed")?, flow.ids.len());
+            let joined: Vec<f32> =
+                (0..heads).flat_map(|h| row(mixed, h * tokens + token)).copied().collect();
+            product(&joined, "attention.out", column)
+        }
+        ("residual_middle" | "residual_after", &[token, column]) => {
+            let attends = stage.part() == "residual_middle";
+            let (x, added) = if attends {
+                (value("residual_before")?, value("attention.out")?)
+            } else if stack.norm.placement == hearken_nn::config::Placement::Pre {
+                (value("residual_middle")?, value("feed_forward.out")?)
+            } else {
+                (value("norm1")?, value("feed_forward.out")?)
+            };
+            let (x, added) =
+                (f64::from(row(x, token)[column]), f64::from(row(added, token)[column]));
+            let scale = f64::from(stack.residual_scale);
+            let factor = if scale == 1.0 { String::new() } else { format!("{}·", short(scale)) };
+            Some((format!("{} + {factor}{}", short(x), short(added)), x + scale * added))
+        }
+        ("feed_forward.up" | "feed_forward.gate", &[token, column]) => {
+            let x = row(feed_forward_input(flow, &prefix)?, token);
+            let gated = stack.feed_forward.kind.is_gated();
+            let second = gated && stage.part() == "feed_forward.up";
+            let at = if second { stack.feed_forward_width() + column } else { column };
+            product(x, "feed_forward.up", at)
+        }
+        ("feed_forward.active", &[token, column]) => {
+            let kind = stack.feed_forward.kind;
+            let up = f64::from(row(value("feed_forward.up")?, token)[column]);
+            if !kind.is_gated() {
+                return Some((format!("{}({})", name_of(kind), short(up)), activated(kind, up)));
+            }
+            let gate = f64::from(row(value("feed_forward.gate")?, token)[column]);
+            let text = format!("{}({})·{}", name_of(kind), short(gate), short(up));
+            Some((text, activated(kind, gate) * up))
+        }
+        ("feed_forward.out", &[token, column]) => {
+            product(row(value("feed_forward.active")?, token), "feed_forward.down", column)
+        }
+        ("logits", &[token, id]) if model.generates().is_some() => {
+            let hidden = flow.value("norm").or_else(|| last_hidden(flow))?;
+            let table = weight("head.weight").or_else(|| weight("embedding.weight"))?;
+            Some(sum_of_products(row(hidden, token), row(&table, id), None))
+        }
+        _ => None,
+    }
+}
+
+fn last_hidden(flow: &Flow) -> Option<&Tensor> {
+    flow.stages.iter().rev().find(|s| s.part() == "norm2").map(|s| &s.value)
+}
+
+/// What attention reads: the first norm, or with post-norm the stream itself.
+fn attention_input<'a>(flow: &'a Flow, prefix: &str) -> Option<&'a Tensor> {
+    let value = |part: &str| flow.stage(&format!("{prefix}{part}"));
+    branch_input(flow, value("norm1")?, value("attention.queries")?, value("residual_before")?)
+}
+
+fn feed_forward_input<'a>(flow: &'a Flow, prefix: &str) -> Option<&'a Tensor> {
+    let value = |part: &str| flow.stage(&format!("{prefix}{part}"));
+    branch_input(flow, value("norm2")?, value("feed_forward.active")?, value("norm1")?)
+}
+
+/// The norm, if it was computed before the branch, else the other.
+fn branch_input<'a>(
+    flow: &'a Flow,
+    norm: &'a Stage,
+    branch: &Stage,
+    other: &'a Stage,
+) -> Option<&'a Tensor> {
+    let at = |stage: &Stage| flow.stages.iter().position(|s| s.name == stage.name);
+    Some(if at(norm)? < at(branch)? { &norm.value } else { &other.value })
+}
+
+/// What a norm reads: the sum that was computed last before it.
+fn norm_input<'a>(flow: &'a Flow, stage: &Stage, prefix: &str) -> Option<&'a Tensor> {
+    if stage.part() == "embedding_norm" {
+        return None; // the sum of the embeddings has no name of its own
+    }
+    let at = flow.stages.iter().position(|s| s.name == stage.name)?;
+    let is_sum = |s: &&Stage| s.part().starts_with("residual_");
+    let found = flow.stages[..at].iter().rev().find(is_sum)?;
+    (prefix.is_empty() || found.name.starts_with(prefix)).then_some(&found.value)
+}
+
+/// Σ a·b + bias: the largest terms, and how many there are.
+fn sum_of_products(a: &[f32], b: &[f32], bias: Option<f32>) -> (String, f64) {
+    let term = |(a, b): (&f32, &f32)| format!("{}·{}", short((*a).into()), short((*b).into()));
+    let mut terms: Vec<String> = a.iter().zip(b).take(TERMS).map(term).collect();
+    if a.len() > TERMS {
+        terms.push(format!("… {} products", a.len()));
+    }
+    let bias = bias.map(f64::from);
+    if let Some(bias) = bias {
+        terms.push(format!("bias {}", short(bias)));
+    }
+    (terms.join(" + "), dot(a, b) + bias.unwrap_or(0.0))
+}
+
+/// e^s / Σ e^s. Scores are taken as they are: the largest is subtracted only where e^s would
+/// overflow.
+pub fn softmax(scores: &[f32], at: usize) -> Option<(String, f64)> {
+    let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let total: f64 = scores.iter().map(|s| f64::from(s - top).exp()).sum();
+    let own = *scores.get(at)?;
+    if own == f32::NEG_INFINITY {
+        return Some(("e^−∞ / …: hidden".to_owned(), 0.0));
+    }
+    let seen: Vec<f32> = scores.iter().copied().filter(|s| *s != f32::NEG_INFINITY).collect();
+    let mut terms: Vec<String> =
+        seen.iter().take(2 * TERMS).map(|s| format!("e^{}", short((*s).into()))).collect();
+    if seen.len() > 2 * TERMS {
+        terms.push(format!("… {} terms", seen.len()));
+    }
+    let text = format!("e^{} / ({})", short(own.into()), terms.join(" + "));
+    Some((text, f64::from(own - top).exp() / total))
+}
+
+fn normed(
+    x: &[f32],
+    column: usize,
+    kind: NormKind,
+    eps: f64,
+    gain: f32,
+    bias: Option<f32>,
+) -> (String, f64) {
+    let n = x.len() as f64;
+    let (own, gain) = (f64::from(x[column]), f64::from(gain));
+    if kind == NormKind::Rms {
+        let rms = (dot(x, x) / n + eps).sqrt();
+        return (format!("{} / {}·{}", short(own), short(rms), short(gain)), own / rms * gain);
+    }
+    let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / n;
+    let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / n;
+    let deviation = (variance + eps).sqrt();
+    let plus = bias.map(|b| format!(" + {}", short(b.into()))).unwrap_or_default();
+    let text =
+        format!("({} − {}) / {}·{}{plus}", short(own), short(mean), short(deviation), short(gain));
+    (text, (own - mean) / deviation * gain + bias.map_or(0.0, f64::from))
+}
+
+fn name_of(kind: FeedForwardKind) -> &'static str {
+    match kind {
+        FeedForwardKind::Relu => "relu",
+        FeedForwardKind::SquaredRelu => "relu²",
+        FeedForwardKind::Gelu | FeedForwardKind::Geglu => "gelu",
+        FeedForwardKind::GeluTanh | FeedForwardKind::GegluTanh => "gelu_tanh",
+        FeedForwardKind::Silu | FeedForwardKind::Swiglu => "silu",
+    }
+}
+
+fn activated(kind: FeedForwardKind, x: f64) -> f64 {
+    use std::f64::consts::{PI, SQRT_2};
+    match kind {
+        FeedForwardKind::Relu => x.max(0.0),
+        FeedForwardKind::SquaredRelu => x.max(0.0).powi(2),
+        FeedForwardKind::Gelu | FeedForwardKind::Geglu => 0.5 * x * (1.0 + erf(x / SQRT_2)),
+        FeedForwardKind::GeluTanh | FeedForwardKind::GegluTanh => {
+            0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        FeedForwardKind::Silu | FeedForwardKind::Swiglu => x / (1.0 + (-x).exp()),
+    }
+}
+
+/// By its Taylor series, which converges everywhere and is exact enough where |x| < 4.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 4.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..80 {
+        term *= -x * x / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    sum * 2.0 / std::f64::consts::PI.sqrt()
+}
+
+/// Three digits after the point, or an exponent for what would vanish.
+pub fn short(x: f64) -> String {
+    if x == 0.0 {
+        "0".to_owned()
+    } else if x.abs() < 5e-4 || x.abs() >= 1e5 {
+        format!("{x:.2e}")
+    } else {
+        format!("{x:.3}")
+    }
+}

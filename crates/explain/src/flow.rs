@@ -1,0 +1,188 @@
+//! The stages of a prompt, in the order in which they are computed.
+
+use crate::{checked, target_at};
+use hearken_base::Result;
+use hearken_nn::models::Model;
+use hearken_nn::trace::{Trace, TraceOptions, trace_model};
+use hearken_tensor::Tensor;
+use std::collections::HashMap;
+
+/// One stage: a value of the model by its name of [`hearken_nn::taps`].
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Such as `blocks.0.attention.weights`.
+    pub name: String,
+    /// What happens here.
+    pub sentence: &'static str,
+    /// How it is computed.
+    pub formula: &'static str,
+    /// Its dimensions, without that of the only sequence.
+    pub shape: Vec<usize>,
+    /// Its numbers, with a leading dimension of 1.
+    pub value: Tensor,
+    /// The gradient of the loss with respect to it, if there is a target.
+    pub gradient: Option<Tensor>,
+}
+
+/// Which number of each stage is looked at. What is beyond a stage's dimensions is its last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Focus {
+    /// Of queries.
+    pub head: usize,
+    /// The row.
+    pub token: usize,
+    /// The column: a dimension of a vector, or a key.
+    pub column: usize,
+}
+
+/// A prompt on its way through a model and, with a target, the way back.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// The tokens.
+    pub ids: Vec<u32>,
+    /// −ln p of the target.
+    pub loss: Option<f32>,
+    /// In the order in which they are computed.
+    pub stages: Vec<Stage>,
+}
+
+impl Flow {
+    /// Takes tokens through a model. A target is what should come at a place: (place, token), or of
+    /// a model that labels texts (any place, label).
+    pub fn of(
+        model: &dyn Model,
+        ids: &[u32],
+        target: Option<(usize, u32)>,
+        most_bytes: Option<usize>,
+    ) -> Result<Self> {
+        let tokens = checked(model, ids)?;
+        let targets = match target {
+            Some((place, token)) => Some(target_at(model, ids.len(), place, token)?),
+            None => None,
+        };
+        let options = TraceOptions { only: Vec::new(), most_bytes };
+        let Trace { loss, tensors } = trace_model(model, &tokens, targets.as_ref(), &options)?;
+        let mut gradients = HashMap::new();
+        let mut values = Vec::new();
+        for (name, tensor) in tensors {
+            match name.strip_prefix("d.") {
+                Some(name) => drop(gradients.insert(name.to_owned(), tensor)),
+                None => values.push((name, tensor)),
+            }
+        }
+        let stages = values.into_iter().map(|(name, value)| {
+            let (sentence, formula) = words(&name);
+            let shape = value.shape().dims().get(1..).unwrap_or_default().to_vec();
+            let gradient = gradients.remove(&name);
+            Stage { name, sentence, formula, shape, value, gradient }
+        });
+        Ok(Self { ids: ids.to_vec(), loss, stages: stages.collect() })
+    }
+
+    /// A stage by its name.
+    pub fn stage(&self, name: &str) -> Option<&Stage> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+
+    /// Its numbers.
+    pub fn value(&self, name: &str) -> Option<&Tensor> {
+        self.stage(name).map(|stage| &stage.value)
+    }
+}
+
+impl Stage {
+    /// The index of a number, and its coordinates within the shape.
+    pub fn at(&self, focus: Focus) -> (usize, Vec<usize>) {
+        let wanted: &[usize] = match self.shape.len() {
+            0 => &[],
+            1 => &[focus.column],
+            2 => &[focus.token, focus.column],
+            _ => &[focus.head, focus.token, focus.column],
+        };
+        // Keys and values may have fewer heads: those of a group share one, as their numbers say.
+        let place: Vec<usize> = wanted
+            .iter()
+            .zip(&self.shape)
+            .map(|(want, size)| (*want).min(size.saturating_sub(1)))
+            .collect();
+        let index = place.iter().zip(&self.shape).fold(0, |sum, (at, size)| sum * size + at);
+        (index, place)
+    }
+
+    /// The part of the name behind the block: `attention.weights`.
+    pub fn part(&self) -> &str {
+        part(&self.name)
+    }
+
+    /// The number of the block.
+    pub fn block(&self) -> Option<usize> {
+        block(&self.name)
+    }
+
+    /// The norm of the gradient, if there is one.
+    pub fn gradient_norm(&self) -> Option<f64> {
+        self.gradient.as_ref().map(|gradient| crate::norm(gradient.data()))
+    }
+}
+
+pub(crate) fn block(name: &str) -> Option<usize> {
+    name.strip_prefix("blocks.")?.split('.').next()?.parse().ok()
+}
+
+fn part(name: &str) -> &str {
+    match name.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) {
+        Some((_, part)) => part,
+        None => name,
+    }
+}
+
+/// What happens in a stage, and its formula.
+fn words(name: &str) -> (&'static str, &'static str) {
+    match part(name) {
+        "embedding" => ("Each token's id chooses a row of the table of embeddings.", "x = E[id]"),
+        "types" => ("Each token's type chooses a row of another table.", "x = x + Y[type]"),
+        "positions" => ("A vector says where the token stands.", "x = x + P[position]"),
+        "embedding_norm" => ("The sum of the embeddings is normed.", "(x − mean)/√(var + ε)·w + b"),
+        "residual_before" => {
+            ("The residual stream as the block finds it.", "x, of the block before")
+        }
+        "norm1" | "norm2" | "norm_cross" => (
+            "Each token's vector is brought to one scale.",
+            "(x − mean)/√(var + ε)·w + b, or x/rms(x)·w",
+        ),
+        "norm" => ("The last norm, before the logits.", "(x − mean)/√(var + ε)·w + b"),
+        "attention.queries" => ("What each token looks for, head by head.", "q = x·Wqᵀ + b"),
+        "attention.keys" => ("What each token offers to be found by.", "k = x·Wkᵀ + b"),
+        "attention.values" => ("What each token gives if it is found.", "v = x·Wvᵀ + b"),
+        "attention.rotated_queries" => {
+            ("Queries are turned by an angle that grows with the position.", "q ← R(position)·q")
+        }
+        "attention.rotated_keys" => {
+            ("Keys are turned in the same way, so scores know distances.", "k ← R(position)·k")
+        }
+        "attention.scores" | "cross_attention.scores" => (
+            "How well each query fits each key; hidden keys get −∞.",
+            "s = q·k/√D + bias, −∞ where hidden",
+        ),
+        "attention.weights" | "cross_attention.weights" => {
+            ("Scores become shares that add up to 1.", "w = e^s / Σ e^s")
+        }
+        "attention.mixed" | "cross_attention.mixed" => {
+            ("Each head's values, mixed by its weights.", "Σ w·v over the keys")
+        }
+        "attention.out" | "cross_attention.out" => {
+            ("The heads are joined and projected back to the stream.", "o = concat(heads)·Woᵀ + b")
+        }
+        "residual_middle" => ("What attention found is added to the stream.", "x ← x + o"),
+        "residual_cross" => ("What was found in the source is added.", "x ← x + o"),
+        "feed_forward.up" => ("Each token by itself, out to more dimensions.", "u = x·Wupᵀ + b"),
+        "feed_forward.gate" => ("A gate for each of these dimensions.", "g = x·Wgateᵀ + b"),
+        "feed_forward.active" => ("The nonlinear function.", "a = f(u), or f(g)·u"),
+        "feed_forward.out" => ("Back to the width of the stream.", "o = a·Wdownᵀ + b"),
+        "residual_after" => ("The feed-forward layer's result is added.", "x ← x + o"),
+        "pooled" => ("One vector for the whole text.", "f(W·h₀ + b)"),
+        "head.norm" => ("The head's own layer and norm.", "norm(f(h·Dᵀ + d))"),
+        "logits" => ("A score for each possible answer.", "logit = h·E[token] (+ b)"),
+        _ => ("A value of the model.", ""),
+    }
+}

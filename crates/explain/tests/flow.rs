@@ -1,0 +1,224 @@
+//! What is explained is what was computed, on every variant of a decoder.
+
+use hearken_explain::arithmetic::line;
+use hearken_explain::attribution::{contributions, lens};
+use hearken_explain::difference::check;
+use hearken_explain::geometry::nearest;
+use hearken_explain::intervene::{ablate, heads, patch};
+use hearken_explain::roles::roles;
+use hearken_explain::update::Updates;
+use hearken_explain::{Flow, Focus, stack_of};
+use hearken_nn::config::{Placement, StackConfig};
+use hearken_nn::models::{Decoder, Model};
+use hearken_nn::taps::Pattern;
+use hearken_nn::variants;
+use hearken_tensor::Tensor;
+
+const IDS: [u32; 7] = [1, 5, 2, 6, 1, 5, 2];
+
+fn small() -> Decoder {
+    Decoder::drawn(variants::base(), 3)
+}
+
+#[test]
+fn every_line_of_arithmetic_comes_to_the_number_it_explains() {
+    for (name, config) in variants::all() {
+        let model = Decoder::drawn(config, 5);
+        let flow = Flow::of(&model, &IDS, Some((6, 3)), None).unwrap();
+        let mut lines = 0;
+        for stage in &flow.stages {
+            for focus in [
+                Focus { head: 0, token: 6, column: 0 },
+                Focus { head: 1, token: 3, column: 2 },
+                Focus { head: 99, token: 99, column: 99 },
+            ] {
+                let Some(line) = line(&model, &flow, stage, focus) else { continue };
+                lines += 1;
+                let (want, got) = (line.computed, f64::from(line.actual));
+                let close = want == got || (want - got).abs() < 1e-4 * (1.0 + want.abs());
+                assert!(close, "{name}, {}: {} but {want}", stage.name, line.text);
+            }
+        }
+        let layers = stack_of(&model.config()).layers;
+        assert!(lines >= 3 * 8 * layers, "{name}: only {lines} lines");
+    }
+}
+
+#[test]
+fn every_stage_has_a_gradient_and_those_of_the_weights_stay_as_they_were() {
+    let model = small();
+    let flow = Flow::of(&model, &IDS, Some((6, 3)), None).unwrap();
+    assert!(flow.loss.unwrap() > 0.0);
+    for stage in &flow.stages {
+        let gradient = stage.gradient.as_ref().unwrap_or_else(|| panic!("{}", stage.name));
+        assert_eq!(gradient.shape(), stage.value.shape(), "{}", stage.name);
+        assert!(!stage.sentence.starts_with("A value of"), "{} is not described", stage.name);
+    }
+    assert!(model.parameters().iter().all(|p| p.gradient().is_none()));
+}
+
+#[test]
+fn contributions_add_up_to_the_logit() {
+    for (name, config) in variants::all() {
+        if config.stack.norm.placement == Placement::Post {
+            continue;
+        }
+        let model = Decoder::drawn(config, 7);
+        let flow = Flow::of(&model, &IDS, None, None).unwrap();
+        let parts = contributions(&model, &flow, 6, 4).unwrap();
+        let sum: f64 = parts.iter().map(|part| part.logit).sum();
+        let logits = flow.value("logits").unwrap();
+        let want = f64::from(logits.data()[6 * logits.shape().width() + 4]);
+        assert!((sum - want).abs() < 1e-4 * (1.0 + want.abs()), "{name}: {sum} but {want}");
+    }
+}
+
+#[test]
+fn the_last_glimpse_of_the_lens_is_the_prediction() {
+    let model = small();
+    let flow = Flow::of(&model, &IDS, None, None).unwrap();
+    let glimpses = lens(&model, &flow, 6, 3).unwrap();
+    assert_eq!(glimpses.len(), 1 + 2 * stack_of(&model.config()).layers);
+    let logits = flow.value("logits").unwrap();
+    let last = &logits.data()[6 * logits.shape().width()..];
+    let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
+    assert_eq!(glimpses.last().unwrap().likeliest[0].0 as usize, best);
+}
+
+/// A flow whose only stage is the weights of one head that were made up.
+fn attending(to: impl Fn(usize) -> usize) -> Flow {
+    let mut flow = Flow::of(&small(), &IDS, None, None).unwrap();
+    flow.stages.retain(|stage| stage.name == "blocks.0.attention.weights");
+    let n = IDS.len();
+    let mut weights = vec![0.0; n * n];
+    (0..n).for_each(|t| weights[t * n + to(t)] = 1.0);
+    flow.stages[0].shape = vec![1, n, n];
+    flow.stages[0].value = Tensor::new([1, 1, n, n], &weights);
+    flow
+}
+
+#[test]
+fn roles_are_found_by_where_weights_go() {
+    let role = |flow: &Flow| roles(flow)[0].role.unwrap().0;
+    assert_eq!(role(&attending(|t| t.saturating_sub(1))), "previous token");
+    assert_eq!(role(&attending(|_| 0)), "first token");
+    // Tokens 4, 5 and 6 repeat tokens 0, 1 and 2.
+    assert_eq!(role(&attending(|t| if t >= 4 { t - 4 } else { t })), "duplicate");
+    assert_eq!(role(&attending(|t| if t >= 4 { t - 3 } else { t })), "induction");
+    let mut even = attending(|t| t);
+    let n = IDS.len();
+    let weights: Vec<f32> =
+        (0..n * n).map(|i| if i % n <= i / n { 1.0 / (i / n + 1) as f32 } else { 0.0 }).collect();
+    even.stages[0].value = Tensor::new([1, 1, n, n], &weights);
+    assert_eq!(role(&even), "uniform");
+}
+
+#[test]
+fn patching_everything_gives_the_other_prompt_and_patching_nothing_gives_this_one() {
+    let model = small();
+    let other = [1, 5, 2, 6, 3, 3, 4];
+    let loss = |ids: &[u32]| Flow::of(&model, ids, Some((6, 3)), None).unwrap().loss.unwrap();
+    let all: Vec<usize> = (0..7).collect();
+    let name = "blocks.0.residual_after";
+    let whole = patch(&model, &IDS, &other, (6, 3), name, &all).unwrap();
+    assert!((whole.after - f64::from(loss(&other))).abs() < 1e-5);
+    assert!((whole.before - f64::from(loss(&IDS))).abs() < 1e-5);
+    let none = patch(&model, &IDS, &other, (6, 3), name, &[]).unwrap();
+    assert!((none.after - none.before).abs() < 1e-5);
+    assert!((whole.after - whole.before).abs() > 1e-4);
+    assert!(patch(&model, &IDS, &other[1..], (6, 3), name, &all).is_err());
+    assert!(patch(&model, &IDS, &other, (6, 3), "nothing", &all).is_err());
+}
+
+#[test]
+fn heads_are_silenced_one_by_one_or_together() {
+    let model = small();
+    let flow = Flow::of(&model, &IDS, Some((6, 3)), None).unwrap();
+    let StackConfig { layers, heads: count, .. } = *stack_of(&model.config());
+    let effects = heads(&model, &flow, (6, 3)).unwrap();
+    assert_eq!(effects.len(), layers * count);
+    let first = [Pattern::from("blocks.0.attention.mixed[0]")];
+    let alone = ablate(&model, &IDS, (6, 3), &first).unwrap();
+    assert_eq!(alone.after - alone.before, effects[0].rise);
+    let all = ablate(&model, &IDS, (6, 3), &[Pattern::from("*.attention.mixed")]).unwrap();
+    assert!((all.after - all.before).abs() > 1e-6);
+    assert!(ablate(&model, &IDS, (6, 3), &[Pattern::from("blocks.9.norm1")]).is_err());
+}
+
+#[test]
+fn differences_of_the_loss_agree_with_gradients_to_three_digits() {
+    let mut config = variants::base();
+    config.stack = StackConfig { layers: 2, width: 64, ..config.stack };
+    let model = Decoder::drawn(config, 11);
+    let target = (6, 3);
+    // Number i of places spread over all weights, of which 20 above the median are checked.
+    let flow = Flow::of(&model, &IDS, Some(target), None).unwrap();
+    assert!(flow.loss.is_some());
+    let matrices: Vec<_> = model.parameters().iter().filter(|p| p.shape().rank() == 2).collect();
+    let places: Vec<(&str, usize)> = (0..40_usize)
+        .map(|i| {
+            let p = matrices[i % matrices.len()];
+            (p.name(), (i * 7919 + 13) % p.shape().len())
+        })
+        .collect();
+    let mut checks: Vec<_> = places
+        .iter()
+        .map(|(name, index)| (check(&model, &IDS, target, name, *index).unwrap(), *name, *index))
+        .collect();
+    checks.sort_by(|a, b| b.0.gradient.abs().total_cmp(&a.0.gradient.abs()));
+    for (check, name, index) in &checks[..20] {
+        println!(
+            "{name}[{index}]: {} and {}, off by {:.1e}",
+            check.gradient,
+            check.slope,
+            check.error()
+        );
+        assert!(check.is_hidden() || check.error() < 1e-3, "{name}[{index}]: {check:?}");
+    }
+    assert!(checks[..10].iter().all(|(check, ..)| !check.is_hidden()));
+    assert!(check(&model, &IDS, target, "nothing", 0).is_err());
+    assert!(check(&model, &IDS, target, places[0].0, usize::MAX).is_err());
+}
+
+#[test]
+fn ten_steps_lower_the_loss_and_undo_gives_the_weights_back_to_the_bit() {
+    let model = small();
+    let bits = || -> Vec<Vec<u32>> {
+        let bits =
+            |p: &hearken_tensor::Param| p.value().data().iter().map(|x| x.to_bits()).collect();
+        model.parameters().iter().map(bits).collect()
+    };
+    let start = bits();
+    let mut updates = Updates::new(&model, 1e-2, 1.0, 10, None).unwrap();
+    let steps: Vec<_> = (0..10).map(|_| updates.step(&IDS, (6, 3)).unwrap()).collect();
+    assert!(steps[9].after < 0.5 * steps[0].before, "{steps:?}");
+    assert_ne!(bits(), start);
+    let name = "blocks.0.attention.qkv.weight";
+    assert!(updates.moment("second", name, 0).unwrap() > 0.0);
+    (0..10).for_each(|_| assert!(updates.undo()));
+    assert!(!updates.undo());
+    assert_eq!(bits(), start);
+    assert_eq!(updates.moment("second", name, 0), Some(0.0));
+    let refused = Updates::new(&model, 1e-2, 1.0, 10, Some(1000)).map(|_| ()).unwrap_err();
+    assert!(refused.message().contains("MB"), "{refused}");
+}
+
+#[test]
+fn neighbours_and_analogies_are_ordered_by_angle() {
+    let table = Tensor::new([5, 2], &[1.0, 0.0, 2.0, 0.1, 0.0, 1.0, -1.0, 0.0, 1.0, 1.0]);
+    let near = nearest(&table, &[(1.0, 0)], 2);
+    assert_eq!(near.iter().map(|n| n.id).collect::<Vec<_>>(), [1, 4]);
+    // (1,1) − (1,0) + (0,1) = (0,2): but these are left out, so (2,0.1) is the nearest of the rest.
+    assert_eq!(nearest(&table, &[(1.0, 4), (-1.0, 0), (1.0, 2)], 1)[0].id, 1);
+}
+
+#[test]
+fn what_the_model_cannot_read_is_refused() {
+    let model = small();
+    for (ids, target) in
+        [(&[][..], None), (&[9999], None), (&[1], Some((1, 0))), (&[1], Some((0, 9999)))]
+    {
+        assert!(Flow::of(&model, ids, target, None).is_err(), "{ids:?} {target:?}");
+    }
+    assert!(Flow::of(&model, &IDS, None, Some(10)).is_err());
+}

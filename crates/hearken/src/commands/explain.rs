@@ -1,0 +1,483 @@
+//! `hearken explain`: a prompt's way through a model, and the way back, number by number.
+
+use crate::failure::Failure;
+use crate::machine;
+use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
+use crate::terminal::{Terminal, visible};
+use hearken::data::tokenizer::Tokenizer;
+use hearken::explain::arithmetic::{line, short, softmax};
+use hearken::explain::attribution::{contributions, lens};
+use hearken::explain::update::Updates;
+use hearken::explain::{Flow, Focus, Stage, intervene, roles};
+use hearken::infer::sampler::Sampling;
+use hearken::nn::models::Model;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// Show every number on a prompt's way through a model, with the arithmetic behind it.
+///
+/// Each stage has a sentence, its formula, its shape, some of its numbers, and one number with the sum
+/// that it comes from. With --target, the loss of that token, the gradient at every stage, what each
+/// head does to the loss, and one step of the optimiser, which is not saved.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+
+    #[command(flatten)]
+    tokenizer: TokenizerArguments,
+
+    /// The text
+    #[arg(long, value_name = "TEXT", required_unless_present = "ids")]
+    prompt: Option<String>,
+
+    /// Tokens instead of a text, such as 1,2,3
+    #[arg(long, value_name = "IDS", conflicts_with = "prompt")]
+    ids: Option<String>,
+
+    /// The token that should follow (its text or its number); of a classifier, a label's number
+    #[arg(long, value_name = "TOKEN")]
+    target: Option<String>,
+
+    /// The block whose stages are shown
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    layer: usize,
+
+    /// The head that is looked at
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    head: usize,
+
+    /// The token that is looked at [default: the last]
+    #[arg(long, value_name = "N")]
+    token: Option<usize>,
+
+    /// The column that is looked at: a dimension, or a key
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    column: usize,
+
+    /// Logits are divided by it
+    #[arg(long, value_name = "T", default_value_t = 1.0)]
+    temperature: f32,
+
+    /// Choose among the K most likely tokens only
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+
+    /// Choose among the most likely tokens that together reach P only
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+
+    /// Choose among tokens at least P times as likely as the most likely only
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+
+    /// The same seed draws the same token
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// The learning rate of the optimiser's step
+    #[arg(long, value_name = "LR", default_value_t = 1e-3)]
+    lr: f64,
+
+    /// Write one JSON object, with all numbers of the chosen block
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken explain --model DIR --prompt 'The cat sat on' --target ' the'
+  hearken explain --model DIR --prompt 'The cat sat on' --layer 1 --head 2 --token 3 --column 1
+  hearken explain --model DIR --ids 1,2,3 --target 4 --json
+
+Keys of --json:
+  tokens            per token: id, text
+  stages            per stage of the chosen block and of what surrounds the blocks: name, sentence,
+                    formula, shape, values, place, arithmetic; with --target gradient, gradient_norm
+  heads             per head: layer, head, entropy, role, score
+  candidates, chosen   what may follow, and what is drawn; of decoders
+  lens, contributions  of decoders with pre-norm
+  loss, effects, update   with --target";
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let sampling = Sampling {
+        temperature: arguments.temperature,
+        top_k: arguments.top_k,
+        top_p: arguments.top_p,
+        min_p: arguments.min_p,
+        seed: arguments.seed,
+        ..Sampling::default()
+    };
+    sampling.validate()?;
+    if !(arguments.lr.is_finite() && arguments.lr > 0.0) {
+        let message = format!("--lr {} is no learning rate", arguments.lr);
+        return Err(Failure::input(message, "write --lr 0.001"));
+    }
+    let open = arguments.model.open()?;
+    let tokenizer = arguments.tokenizer.of(&open)?;
+    let ids = prompt_ids(arguments, tokenizer.as_ref())?;
+    let model = open.model.as_ref();
+    let place = ids.len().saturating_sub(1);
+    let target = match &arguments.target {
+        Some(text) => Some((place, target_id(text, model, tokenizer.as_ref())?)),
+        None => None,
+    };
+    let layers = hearken::explain::stack_of(&model.config()).layers;
+    if arguments.layer >= layers {
+        let message = format!("there is no block {}", arguments.layer);
+        return Err(Failure::input(message, format!("blocks are 0 to {}", layers - 1)));
+    }
+    let most_bytes = machine::available_bytes().map(|free| free / 2);
+    let flow = Flow::of(model, &ids, target, most_bytes)?;
+    let focus = Focus {
+        head: arguments.head,
+        token: arguments.token.unwrap_or(place),
+        column: arguments.column,
+    };
+    let report =
+        Report { arguments, model, tokenizer: tokenizer.as_ref(), flow, focus, target, sampling };
+    let found = report.json()?;
+    let mut out = io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{found:#}")?;
+        return Ok(());
+    }
+    report.write(&found, &mut out)
+}
+
+fn prompt_ids(arguments: &Arguments, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Failure> {
+    if let Some(ids) = &arguments.ids {
+        return parse_ids(ids).map_err(|message| Failure::input(message, "write --ids 1,2,3"));
+    }
+    let text = arguments.prompt.as_deref().unwrap_or_default();
+    let Some(tokenizer) = tokenizer else {
+        let message = "the model has no tokenizer.json";
+        return Err(Failure::input(message, "name one with --tokenizer, or give --ids 1,2,3"));
+    };
+    let ids = tokenizer.encode_allowing_special(text)?;
+    if ids.is_empty() {
+        return Err(Failure::input("an empty prompt", "give at least one token"));
+    }
+    Ok(ids)
+}
+
+/// A token's number, or its text.
+fn target_id(text: &str, model: &dyn Model, tokenizer: Option<&Tokenizer>) -> Result<u32, Failure> {
+    if let (Some(tokenizer), true) = (tokenizer, model.predicts_tokens().is_some()) {
+        let ids = tokenizer.encode_allowing_special(text)?;
+        if let [id] = ids[..] {
+            return Ok(id);
+        }
+        if text.parse::<u32>().is_err() {
+            let message = format!("'{text}' is {} tokens, expected one", ids.len());
+            return Err(Failure::input(
+                message,
+                "a word often begins with a blank: --target ' the'",
+            ));
+        }
+    }
+    text.parse().map_err(|_| {
+        Failure::input(format!("'{text}' is no target"), "give the number of a token or a label")
+    })
+}
+
+struct Report<'a> {
+    arguments: &'a Arguments,
+    model: &'a dyn Model,
+    tokenizer: Option<&'a Tokenizer>,
+    flow: Flow,
+    focus: Focus,
+    target: Option<(usize, u32)>,
+    sampling: Sampling,
+}
+
+impl Report<'_> {
+    fn text(&self, id: u32) -> String {
+        self.tokenizer.and_then(|t| t.decode(&[id]).ok()).unwrap_or_else(|| id.to_string())
+    }
+
+    /// The stages around the blocks, and those of the chosen block.
+    fn stages(&self) -> impl Iterator<Item = &Stage> {
+        let shown = |block| block == self.arguments.layer;
+        self.flow.stages.iter().filter(move |stage| stage.block().is_none_or(shown))
+    }
+
+    fn json(&self) -> Result<Value, Failure> {
+        let token = |id: &u32| json!({ "id": id, "text": self.text(*id) });
+        let mut report = json!({
+            "tokens": self.flow.ids.iter().map(token).collect::<Vec<_>>(),
+            "stages": self.stages().map(|stage| self.stage(stage)).collect::<Vec<_>>(),
+        });
+        let heads = roles::roles(&self.flow).into_iter().map(|head| {
+            json!({ "layer": head.layer, "head": head.head, "entropy": head.entropy,
+                "role": head.role.map(|(name, _)| name), "score": head.role.map(|(_, s)| s) })
+        });
+        report["heads"] = heads.collect::<Vec<_>>().into();
+        let last = self.flow.ids.len() - 1;
+        if self.model.generates().is_some()
+            && let Some(logits) = self.flow.value("logits")
+        {
+            let width = logits.shape().width();
+            let logits = &logits.data()[last * width..];
+            let candidates = self.sampling.candidates(logits, &self.flow.ids);
+            let one = |c: &hearken::infer::sampler::Candidate| {
+                let (id, temperature) = (c.id as usize, self.sampling.temperature);
+                let scaled = logits[id] / if temperature == 0.0 { 1.0 } else { temperature };
+                json!({ "id": c.id, "text": self.text(c.id), "logit": logits[id],
+                    "scaled": scaled, "probability": c.probability })
+            };
+            let first: Vec<Value> = candidates.iter().take(20).map(one).collect();
+            report["candidates"] = json!({ "left": candidates.len(), "of": width, "first": first });
+            let chosen = self.sampling.choose(logits, &self.flow.ids, last as u64);
+            report["chosen"] = json!({ "id": chosen.id, "text": self.text(chosen.id) });
+            // Only pre-norm decoders are sums of parts.
+            if let Ok(glimpses) = lens(self.model, &self.flow, last, 3) {
+                let glimpses = glimpses.into_iter().map(|g| {
+                    let likeliest = g.likeliest.into_iter().map(
+                        |(id, p)| json!({ "id": id, "text": self.text(id), "probability": p }));
+                    json!({ "stage": g.stage, "norm": g.norm, "likeliest": likeliest.collect::<Vec<_>>() })
+                });
+                report["lens"] = glimpses.collect::<Vec<_>>().into();
+                let id = self.target.map_or(chosen.id, |(_, id)| id);
+                let parts = contributions(self.model, &self.flow, last, id)?;
+                let parts = parts.into_iter().map(|c| json!({ "part": c.part, "logit": c.logit }));
+                report["contributions"] = parts.collect::<Vec<_>>().into();
+            }
+        }
+        if let Some(target) = self.target {
+            report["loss"] = json!(self.flow.loss);
+            let effects = intervene::heads(self.model, &self.flow, target)?.into_iter().map(|e| {
+                json!({ "layer": e.layer, "head": e.head, "attention": e.attention, "rise": e.rise })
+            });
+            report["effects"] = effects.collect::<Vec<_>>().into();
+            report["update"] = self.update(target)?;
+        }
+        Ok(report)
+    }
+
+    fn stage(&self, stage: &Stage) -> Value {
+        let (index, place) = stage.at(self.focus);
+        // JSON has no infinities: hidden scores are null.
+        let mut value = json!({ "name": stage.name, "sentence": stage.sentence,
+            "formula": stage.formula, "shape": stage.shape, "values": stage.value.data(),
+            "place": place, "value": stage.value.data().get(index),
+            "arithmetic": line(self.model, &self.flow, stage, self.focus).map(|line| line.text) });
+        if let Some(gradient) = &stage.gradient {
+            value["gradient"] = json!(gradient.data());
+            value["gradient_norm"] = json!(stage.gradient_norm());
+        }
+        value
+    }
+
+    /// A step of AdamW, taken and taken back, and what it did to one weight.
+    fn update(&self, target: (usize, u32)) -> Result<Value, Failure> {
+        let name = format!("blocks.{}.attention.qkv.weight", self.arguments.layer);
+        let Some(weight) = hearken::explain::parameter(self.model, &name) else {
+            return Ok(Value::Null);
+        };
+        let most = machine::available_bytes().map(|free| free as u64 / 2);
+        let bytes = Updates::bytes(self.model, 1);
+        let mut updates = match Updates::new(self.model, self.arguments.lr, 1.0, 1, most) {
+            Ok(updates) => updates,
+            Err(error) => return Ok(json!({ "refused": error.message(), "bytes": bytes })),
+        };
+        let index = self.focus.column.min(weight.shape().len().saturating_sub(1));
+        let before = weight.value().data()[index];
+        let step = updates.step(&self.flow.ids, target)?;
+        let after = weight.value().data()[index];
+        let (m, v) =
+            (updates.moment("first", &name, index), updates.moment("second", &name, index));
+        updates.undo();
+        Ok(json!({ "bytes": bytes, "weight": name, "index": index, "before": before,
+            "after": after, "m": m, "v": v, "lr": self.arguments.lr,
+            "gradient_norm": step.gradient_norm, "clip_factor": step.clip_factor,
+            "loss_before": step.before, "loss_after": step.after }))
+    }
+
+    fn write(&self, found: &Value, out: &mut impl Write) -> Result<(), Failure> {
+        let terminal = Terminal::stdout();
+        let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
+        writeln!(out, "{}", terminal.bold("tokens"))?;
+        for (i, id) in self.flow.ids.iter().enumerate() {
+            let text = self.text(*id);
+            let bytes: Vec<String> = text.bytes().map(|b| format!("{b:02x}")).collect();
+            writeln!(
+                out,
+                "  {i:>3}  id {id:<6} {:<16} bytes {}",
+                visible(&format!("{text:?}")),
+                bytes.join(" ")
+            )?;
+        }
+        for stage in self.stages() {
+            self.write_stage(stage, terminal, out)?;
+        }
+        let list = |key: &str| found[key].as_array().cloned().unwrap_or_default();
+        writeln!(out, "\n{}", terminal.bold("heads: where their weights go"))?;
+        for head in list("heads") {
+            let role = head["role"].as_str().unwrap_or("no role found");
+            writeln!(
+                out,
+                "  block {} head {}: {role} {}, entropy {}",
+                head["layer"],
+                head["head"],
+                number(&head["score"]),
+                number(&head["entropy"])
+            )?;
+        }
+        if let Some(first) = found["candidates"]["first"].as_array() {
+            let left = &found["candidates"];
+            writeln!(
+                out,
+                "\n{}",
+                terminal.bold("choice: logit / temperature → softmax → filters")
+            )?;
+            for c in first.iter().take(8) {
+                writeln!(
+                    out,
+                    "  {:<16} logit {:>8}  / temperature {:>8}  probability {}",
+                    visible(&format!("{:?}", c["text"].as_str().unwrap_or_default())),
+                    number(&c["logit"]),
+                    number(&c["scaled"]),
+                    number(&c["probability"])
+                )?;
+            }
+            let chosen = found["chosen"]["text"].as_str().unwrap_or_default();
+            writeln!(
+                out,
+                "  {} of {} tokens are left; drawn: {}",
+                left["left"],
+                left["of"],
+                visible(&format!("{chosen:?}"))
+            )?;
+        }
+        if found["lens"].is_array() {
+            writeln!(
+                out,
+                "\n{}",
+                terminal.bold("logit lens: what the residual stream would predict")
+            )?;
+            for glimpse in list("lens") {
+                let best = &glimpse["likeliest"][0];
+                let text = format!("{:?}", best["text"].as_str().unwrap_or_default());
+                writeln!(
+                    out,
+                    "  {:<28} norm {:>8}  {} {}",
+                    glimpse["stage"].as_str().unwrap_or_default(),
+                    number(&glimpse["norm"]),
+                    visible(&text),
+                    number(&best["probability"])
+                )?;
+            }
+            writeln!(out, "\n{}", terminal.bold("what each part adds to the logit"))?;
+            for part in list("contributions") {
+                writeln!(
+                    out,
+                    "  {:<28} {:>9}",
+                    part["part"].as_str().unwrap_or_default(),
+                    number(&part["logit"])
+                )?;
+            }
+        }
+        if self.target.is_some() {
+            self.write_target(found, terminal, out)?;
+        }
+        Ok(())
+    }
+
+    fn write_stage(
+        &self,
+        stage: &Stage,
+        terminal: Terminal,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let shape: Vec<String> = stage.shape.iter().map(ToString::to_string).collect();
+        writeln!(out, "\n{} ({})", terminal.bold(&stage.name), shape.join(", "))?;
+        writeln!(out, "  {}  {}", stage.sentence, stage.formula)?;
+        let (index, place) = stage.at(self.focus);
+        let width = stage.shape.last().copied().unwrap_or(1).max(1);
+        let start = index / width * width;
+        let show = |data: &[f32]| {
+            let row = &data[start..(start + width).min(data.len())];
+            let each = |x: &f32| short(f64::from(*x));
+            if row.len() <= 8 {
+                return row.iter().map(each).collect::<Vec<_>>().join("  ");
+            }
+            let head: Vec<String> = row[..4].iter().map(each).collect();
+            let tail: Vec<String> = row[row.len() - 2..].iter().map(each).collect();
+            format!("{} … {}", head.join("  "), tail.join("  "))
+        };
+        writeln!(out, "  row: {}", show(stage.value.data()))?;
+        if let Some(gradient) = &stage.gradient {
+            let norm = stage.gradient_norm().unwrap_or(0.0);
+            writeln!(out, "  ∂L:  {}   norm {}", show(gradient.data()), short(norm))?;
+        }
+        if let Some(line) = line(self.model, &self.flow, stage, self.focus) {
+            let place: Vec<String> = place.iter().map(ToString::to_string).collect();
+            writeln!(out, "  [{}]: {}", place.join("]["), line.text)?;
+        }
+        Ok(())
+    }
+
+    fn write_target(
+        &self,
+        found: &Value,
+        terminal: Terminal,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
+        let Some((place, id)) = self.target else { return Ok(()) };
+        writeln!(out, "\n{}", terminal.bold("loss"))?;
+        let logits = self.flow.value("logits");
+        if let Some(logits) = logits.filter(|_| self.model.predicts_tokens().is_some()) {
+            let width = logits.shape().width();
+            let row = &logits.data()[place * width..(place + 1) * width];
+            if let Some((text, p)) = softmax(row, id as usize) {
+                writeln!(out, "  {} = {text}", short(p))?;
+                writeln!(out, "  {} = −ln {}", number(&found["loss"]), short(p))?;
+            }
+        } else {
+            writeln!(out, "  {}", number(&found["loss"]))?;
+        }
+        writeln!(
+            out,
+            "\n{}",
+            terminal.bold("each head silenced: its largest weight, and how the loss rises")
+        )?;
+        for effect in found["effects"].as_array().into_iter().flatten() {
+            writeln!(
+                out,
+                "  block {} head {}: weight {}, loss {:+.4}",
+                effect["layer"],
+                effect["head"],
+                number(&effect["attention"]),
+                effect["rise"].as_f64().unwrap_or(0.0)
+            )?;
+        }
+        let update = &found["update"];
+        writeln!(out, "\n{}", terminal.bold("one step of AdamW (taken back)"))?;
+        if let Some(refused) = update["refused"].as_str() {
+            writeln!(out, "  refused: {refused}")?;
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "  {}[{}]: {} → {}   m {}  v {}  clip factor {}  lr {}",
+            update["weight"].as_str().unwrap_or_default(),
+            update["index"],
+            number(&update["before"]),
+            number(&update["after"]),
+            number(&update["m"]),
+            number(&update["v"]),
+            number(&update["clip_factor"]),
+            number(&update["lr"])
+        )?;
+        writeln!(
+            out,
+            "  loss {} → {}",
+            number(&update["loss_before"]),
+            number(&update["loss_after"])
+        )?;
+        Ok(())
+    }
+}

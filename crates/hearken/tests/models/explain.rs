@@ -1,0 +1,81 @@
+//! `hearken explain`, end to end.
+
+use crate::common::run;
+use crate::{model_directory, parse, with_model, write_model};
+use hearken::nn::models::{PredictsTokens, Tokens};
+
+#[test]
+fn the_numbers_are_those_of_the_model_and_the_file_stays_as_it_is() {
+    let directory = model_directory();
+    let model = write_model(directory.path());
+    let weights = || std::fs::read(directory.path().join("model.safetensors")).unwrap();
+    let before = weights();
+    let rest = ["--prompt", "abc", "--target", "d", "--json"];
+    let ran = run(&mut with_model(&["explain"], directory.path(), &rest)).succeeded();
+    let json = parse(&ran.stdout);
+    let stages = json["stages"].as_array().unwrap();
+    let stage = |name: &str| stages.iter().find(|stage| stage["name"] == name).unwrap();
+    let ids: Vec<u32> = json["tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["id"].as_u64().unwrap() as u32)
+        .collect();
+    let want = model.logits(&Tokens::new(&ids, 1));
+    for (got, want) in stage("logits")["values"].as_array().unwrap().iter().zip(want.data()) {
+        assert!((got.as_f64().unwrap() - f64::from(*want)).abs() < 1e-5);
+    }
+    assert!(stage("embedding")["gradient_norm"].as_f64().unwrap() > 0.0);
+    assert!(stage("blocks.0.attention.weights")["arithmetic"].as_str().unwrap().contains("e^"));
+    // A step lowers the loss in memory alone.
+    let update = &json["update"];
+    assert!(update["loss_after"].as_f64() < update["loss_before"].as_f64(), "{update}");
+    assert_eq!(weights(), before);
+    let sum: f64 = json["contributions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["logit"].as_f64().unwrap())
+        .sum();
+    let target = model.logits(&Tokens::new(&ids, 1));
+    let id = 5; // "d" is the sixth of the characters
+    assert!((sum - f64::from(target.data()[2 * 29 + id])).abs() < 1e-4);
+}
+
+#[test]
+fn the_flow_is_told_in_the_terminal() {
+    let directory = model_directory();
+    let rest = ["--prompt", "abc", "--target", "d", "--layer", "1", "--head", "2", "--column", "1"];
+    let ran = run(&mut with_model(&["explain"], directory.path(), &rest)).succeeded();
+    for part in [
+        "tokens",
+        "embedding",
+        "blocks.1.attention.scores (4, 3, 3)",
+        "e^",
+        "∂L",
+        "logit lens",
+        "drawn",
+        "−ln",
+        "silenced",
+        "AdamW",
+    ] {
+        assert!(ran.stdout.contains(part), "'{part}' is not in:\n{}", ran.stdout);
+    }
+    assert!(!ran.stdout.contains("blocks.0.norm1"), "only the chosen block is shown");
+}
+
+#[test]
+fn what_cannot_be_explained_is_refused() {
+    let directory = model_directory();
+    for (rest, what) in [
+        (&["--prompt", "abc", "--layer", "7"][..], "no block 7"),
+        (&["--prompt", ""], "empty prompt"),
+        (&["--ids", "1,99"], "no token 99"),
+        (&["--prompt", "abc", "--target", "de"], "expected one"),
+        (&["--prompt", "abc", "--temperature=-1"], "temperature"),
+        (&["--prompt", "abcdefghijklmnopqrstuvw"], "expected 1 to 16"),
+        (&["--prompt", "abc", "--lr", "0"], "learning rate"),
+    ] {
+        run(&mut with_model(&["explain"], directory.path(), rest)).refused(what);
+    }
+}
