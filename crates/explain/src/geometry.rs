@@ -22,7 +22,7 @@ pub fn table(model: &dyn Model) -> Result<Tensor> {
     found.ok_or_else(|| Error::new("this model has no table of tokens", "use one that reads text"))
 }
 
-/// The tokens with the largest cosine to Σ factor·E[id], these tokens left out: `(1, king), (−1, man),
+/// The tokens with the largest cosine to `Σ factor·E[id]`, these tokens left out: `(1, king), (−1, man),
 /// (1, woman)` is an analogy.
 pub fn nearest(table: &Tensor, sum: &[(f32, u32)], count: usize) -> Vec<Neighbour> {
     let width = table.shape().width();

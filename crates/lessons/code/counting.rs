@@ -1,4 +1,3 @@
-use hearken::train::TrainConfig;
 use hearken::nn::config::{BiasConfig, Combine, DecoderConfig, PositionConfig, StackConfig};
 use hearken::nn::{cache::CacheKind, config::ModelConfig};
 use hearken::tasks::rehearsal;
