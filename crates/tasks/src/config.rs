@@ -367,7 +367,7 @@ impl RunConfig {
     }
 
     /// Fewer steps for a short text, in which a step sees a large part of it: at most
-    /// [`MOST_EPOCHS`] times the text, and no fewer than [`LEAST_STEPS`]. Not if `sets` choose the
+    /// `MOST_EPOCHS` times the text, and no fewer than `LEAST_STEPS`. Not if `sets` choose the
     /// steps. What is not a file counts as long.
     pub fn fit_steps(&mut self, paths: &[PathBuf], sets: &[String]) {
         let chosen = |set: &String| set.trim_start().starts_with("train.steps");
