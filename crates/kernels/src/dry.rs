@@ -5,7 +5,7 @@
 //! - buffers of a page or more are addresses without memory behind them. The books that say where they
 //!   are ([`Spans`](crate::memory::spans)) are those of the real arena, so that the most that was
 //!   touched is what the real pass would touch, gaps included;
-//! - the tasks of parallel regions ([`threads::for_each`](crate::threads::for_each) and all that is made
+//! - the tasks of parallel regions ([`for_each`](crate::threads::for_each) and all that is made
 //!   of it) are not run. All kernels work in such tasks, so nothing is computed, and nothing is drawn;
 //! - [`count`] counts arithmetic, by the convention of the literature: a product of M×K by K×N is 2·M·N·K
 //!   operations; attention 2·B·H·T·S·(D + Dv) forward, as if nothing were masked, and twice that
