@@ -49,7 +49,10 @@ pub fn find(name: &str) -> Option<&'static str> {
 pub fn about(text: &str) -> String {
     let comment = text.lines().map_while(|line| line.strip_prefix('#'));
     let comment = comment.map(str::trim).collect::<Vec<_>>().join(" ");
-    let end = comment.find(". ").or_else(|| comment.strip_suffix('.').map(str::len));
+    // A full stop before a digit belongs to an abbreviation: "Radford et al. 2019".
+    let ends = |(at, _): &(usize, &str)| !comment[at + 2..].starts_with(|c: char| c.is_ascii_digit());
+    let end = comment.match_indices(". ").find(ends).map(|(at, _)| at);
+    let end = end.or_else(|| comment.strip_suffix('.').map(str::len));
     comment[..end.unwrap_or(comment.len())].to_owned()
 }
 
@@ -72,6 +75,7 @@ mod tests {
         for (name, text) in ALL {
             let about = about(text);
             assert!((20..=120).contains(&about.chars().count()), "{name}: {about}");
+            assert_eq!(about.matches('(').count(), about.matches(')').count(), "{name}: {about}");
         }
     }
 
