@@ -34,6 +34,7 @@ pub mod norm;
 pub mod optimizer;
 pub mod peak;
 pub mod random;
+pub mod recurrent;
 pub mod rope;
 pub mod scratch;
 pub mod simd;
