@@ -52,7 +52,7 @@ pub use masking::{Masked, Masking};
 pub use packing::PackedDocuments;
 pub use pairs::{Frame, Pairs};
 pub use shuffled::Shuffled;
-pub use windows::{RandomWindows, Windows};
+pub use windows::{ConsecutiveWindows, RandomWindows, Windows};
 
 use hearken_tensor::rng::Key;
 use std::ops::Range;
@@ -90,6 +90,12 @@ pub trait Batches: Send + Sync {
     fn epoch(&self) -> Option<u64> {
         None
     }
+
+    /// Does every row of this step go on where the same row of the step before ended?
+    fn continues(&self, step: u64) -> bool {
+        let _ = step;
+        false
+    }
 }
 
 impl<B: Batches + ?Sized> Batches for Box<B> {
@@ -107,6 +113,10 @@ impl<B: Batches + ?Sized> Batches for Box<B> {
 
     fn epoch(&self) -> Option<u64> {
         (**self).epoch()
+    }
+
+    fn continues(&self, step: u64) -> bool {
+        (**self).continues(step)
     }
 }
 

@@ -18,8 +18,10 @@
 #![allow(unsafe_code)]
 
 pub mod activation;
+pub mod additive;
 pub mod attention;
 pub mod convert;
+pub mod convolution;
 pub mod counting;
 pub mod cross_entropy;
 pub mod dry;

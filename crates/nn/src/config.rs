@@ -23,6 +23,7 @@
 
 mod choices;
 mod encoder;
+mod recurrent;
 mod validate;
 
 pub use choices::{
@@ -30,6 +31,9 @@ pub use choices::{
     InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling,
 };
 pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
+pub use recurrent::{
+    CellKind, ConvolutionConfig, RecurrentConfig, RecurrentSeq2seqConfig, SourceAttention,
+};
 
 use hearken_base::Result;
 use hearken_base::settings::{Setting, Table, Value};
@@ -43,12 +47,21 @@ pub enum ModelConfig {
     Decoder(DecoderConfig),
     /// Reads a whole text at once, in both directions (BERT).
     Encoder(EncoderConfig),
+    /// Reads left to right with a state that it carries along (RNN, GRU, LSTM).
+    Recurrent(RecurrentConfig),
+    /// Reads left to right with convolutions, each over a few tokens.
+    Convolution(ConvolutionConfig),
 }
+
+/// The kinds of models, as configurations name them.
+const KINDS: &[&str] = &["decoder", "encoder", "recurrent", "convolution"];
 
 impl Setting for ModelConfig {
     fn read(value: &Value<'_>) -> Result<Self> {
-        value.choice(&["decoder", "encoder"], |kind, t| match kind {
+        value.choice(KINDS, |kind, t| match kind {
             "encoder" => EncoderConfig::fields(t).map(Self::Encoder),
+            "recurrent" => RecurrentConfig::fields(t).map(Self::Recurrent),
+            "convolution" => ConvolutionConfig::fields(t).map(Self::Convolution),
             _ => DecoderConfig::fields(t).map(Self::Decoder),
         })
     }
@@ -60,6 +73,8 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.validate(),
             Self::Encoder(config) => config.validate(),
+            Self::Recurrent(config) => config.validate(),
+            Self::Convolution(config) => config.validate(),
         }
     }
 
@@ -68,6 +83,8 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.vocabulary,
             Self::Encoder(config) => config.vocabulary,
+            Self::Recurrent(config) => config.vocabulary,
+            Self::Convolution(config) => config.vocabulary,
         }
     }
 
@@ -76,6 +93,8 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.vocabulary = vocabulary,
             Self::Encoder(config) => config.vocabulary = vocabulary,
+            Self::Recurrent(config) => config.vocabulary = vocabulary,
+            Self::Convolution(config) => config.vocabulary = vocabulary,
         }
     }
 
@@ -84,6 +103,8 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.context,
             Self::Encoder(config) => config.context,
+            Self::Recurrent(config) => config.context,
+            Self::Convolution(config) => config.context,
         }
     }
 
@@ -92,6 +113,8 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.context = context,
             Self::Encoder(config) => config.context = context,
+            Self::Recurrent(config) => config.context = context,
+            Self::Convolution(config) => config.context = context,
         }
     }
 
@@ -99,24 +122,24 @@ impl ModelConfig {
     /// head.
     pub fn outputs(&self) -> usize {
         match self {
-            Self::Decoder(_) => 0,
             Self::Encoder(config) => config.head.outputs(),
+            _ => 0,
         }
     }
 
     /// How many types of tokens it knows; 0 for none.
     pub fn types(&self) -> usize {
         match self {
-            Self::Decoder(_) => 0,
             Self::Encoder(config) => config.types,
+            _ => 0,
         }
     }
 
     /// What an encoder is used for; `None` of other kinds.
     pub fn head(&self) -> Option<&HeadConfig> {
         match self {
-            Self::Decoder(_) => None,
             Self::Encoder(config) => Some(&config.head),
+            _ => None,
         }
     }
 
@@ -132,6 +155,8 @@ impl ModelConfig {
             | Self::Encoder(EncoderConfig { vocabulary, context, stack, .. }) => {
                 format!("{}, context {context}, vocabulary {vocabulary}", stack.sizes())
             }
+            Self::Recurrent(config) => config.sizes(),
+            Self::Convolution(config) => config.sizes(),
         }
     }
 
@@ -143,7 +168,30 @@ impl ModelConfig {
                 "{} layers × {} wide, {} heads, context {context}, {vocabulary} tokens",
                 stack.layers, stack.width, stack.heads
             ),
+            Self::Recurrent(config) => config.summary(),
+            Self::Convolution(config) => config.summary(),
         }
+    }
+
+    /// The blocks of a Transformer; `None` of other kinds.
+    pub fn stack(&self) -> Option<&StackConfig> {
+        match self {
+            Self::Decoder(config) => Some(&config.stack),
+            Self::Encoder(config) => Some(&config.stack),
+            Self::Recurrent(_) | Self::Convolution(_) => None,
+        }
+    }
+}
+
+impl From<RecurrentConfig> for ModelConfig {
+    fn from(config: RecurrentConfig) -> Self {
+        Self::Recurrent(config)
+    }
+}
+
+impl From<ConvolutionConfig> for ModelConfig {
+    fn from(config: ConvolutionConfig) -> Self {
+        Self::Convolution(config)
     }
 }
 

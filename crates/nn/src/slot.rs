@@ -8,6 +8,7 @@
 use crate::cache::{CacheKind, KeyValues};
 use crate::models::Generates;
 use hearken_kernels::attention::pages::PAGE;
+use hearken_tensor::Tensor;
 use std::ops::Range;
 
 /// What a layer remembers of a sequence. Another kind of layer has another kind of state.
@@ -15,18 +16,23 @@ use std::ops::Range;
 pub enum LayerState {
     /// Keys and values of all tokens.
     KeyValues(KeyValues),
+    /// What a recurrent layer carries from token to token, or the last inputs of a convolution;
+    /// nothing before the first token, which stands for zeros.
+    Carried(Vec<Tensor>),
 }
 
 impl LayerState {
     fn bytes(&self) -> usize {
         match self {
             Self::KeyValues(kept) => kept.bytes(),
+            Self::Carried(kept) => kept.iter().map(|state| 4 * state.shape().len()).sum(),
         }
     }
 
     fn clear(&mut self) {
         match self {
             Self::KeyValues(kept) => kept.clear(),
+            Self::Carried(kept) => kept.clear(),
         }
     }
 
@@ -34,6 +40,15 @@ impl LayerState {
     pub fn key_values(&mut self) -> &mut KeyValues {
         match self {
             Self::KeyValues(kept) => kept,
+            Self::Carried(_) => panic!("a recurrent state where keys and values were expected"),
+        }
+    }
+
+    /// What is carried along, for a layer that does so.
+    pub fn carried(&mut self) -> &mut Vec<Tensor> {
+        match self {
+            Self::Carried(kept) => kept,
+            Self::KeyValues(_) => panic!("keys and values where a recurrent state was expected"),
         }
     }
 }
@@ -64,6 +79,16 @@ impl Slot {
     /// Bytes that the states take, those shared with copies included.
     pub fn bytes(&self) -> usize {
         self.layers.iter().map(LayerState::bytes).sum()
+    }
+
+    /// What every layer remembers.
+    pub(crate) fn layers_mut(&mut self) -> &mut [LayerState] {
+        &mut self.layers
+    }
+
+    /// Counts tokens that every layer has taken into its state.
+    pub(crate) fn advance(&mut self, tokens: usize) {
+        self.length += tokens;
     }
 
     /// Forgets everything.

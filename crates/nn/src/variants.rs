@@ -2,9 +2,10 @@
 //! new variant is tested everywhere once it is listed here.
 
 use crate::config::{
-    AttentionConfig, BiasConfig, Combine, DecoderConfig, EncoderConfig, FeedForwardConfig,
-    FeedForwardKind, HeadConfig, InitConfig, NormConfig, NormKind, Placement, PoolerConfig,
-    Pooling, PositionConfig, RopeScaling, StackConfig,
+    AttentionConfig, BiasConfig, CellKind, Combine, ConvolutionConfig, DecoderConfig,
+    EncoderConfig, FeedForwardConfig, FeedForwardKind, HeadConfig, InitConfig, ModelConfig,
+    NormConfig, NormKind, Placement, PoolerConfig, Pooling, PositionConfig, RecurrentConfig,
+    RopeScaling, StackConfig,
 };
 
 /// The smallest sensible decoder: 2 layers of width 16, 4 heads, 13 tokens.
@@ -223,5 +224,31 @@ pub fn encoders() -> Vec<(String, EncoderConfig)> {
     found.push(("modern, own plain head".to_owned(), own_plain));
     found.push(("five types".to_owned(), EncoderConfig { types: 5, ..encoder() }));
     found.push(("no types".to_owned(), EncoderConfig { types: 0, ..encoder() }));
+    found
+}
+
+/// Small language models without attention: every cell, and convolutions.
+pub fn without_attention() -> Vec<(String, ModelConfig)> {
+    let init = InitConfig { scale_residual: false, deviation: 0.3, ..InitConfig::default() };
+    let mut found = Vec::new();
+    for cell in [CellKind::Rnn, CellKind::Gru, CellKind::Lstm] {
+        let config = RecurrentConfig::new(cell, 24, 2, 9);
+        let config = RecurrentConfig { vocabulary: 13, init, ..config };
+        let own = RecurrentConfig { tied: false, layers: 1, width: 17, ..config.clone() };
+        found.push((cell.title().to_owned(), config.into()));
+        found.push((format!("{}, own head", cell.title()), own.into()));
+    }
+    let config = ConvolutionConfig::new(24, 3, 10, 3);
+    let config = ConvolutionConfig { vocabulary: 13, init, ..config };
+    let gelu = ConvolutionConfig {
+        activation: FeedForwardKind::Gelu,
+        kernel: 2,
+        cycle: Some(2),
+        tied: false,
+        norm: NormConfig { kind: NormKind::Rms, ..config.norm },
+        ..config.clone()
+    };
+    found.push(("convolution".to_owned(), config.into()));
+    found.push(("convolution, GELU".to_owned(), gelu.into()));
     found
 }

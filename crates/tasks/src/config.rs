@@ -222,9 +222,16 @@ pub enum WindowsKind {
     Random,
     /// Non-overlapping windows, every one once per epoch, in a new order each time.
     Shuffled,
+    /// Where the row's window of the step before ended, so that a recurrent model can carry its state
+    /// on.
+    Consecutive,
 }
 
-names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });
+names!(WindowsKind {
+    "random" => Random,
+    "shuffled" => Shuffled,
+    "consecutive" => Consecutive,
+});
 
 /// What a new head on a given encoder learns by, unless a configuration is named. The body of the
 /// model is replaced by that of the given one.

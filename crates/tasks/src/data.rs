@@ -6,7 +6,9 @@ use crate::batch::evaluation_rows;
 use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
 use crate::encoder::DIGEST;
 use hearken_base::{Error, Result};
-use hearken_data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
+use hearken_data::batches::{
+    Batch, Batches, ConsecutiveWindows, Examples, InOrder, RandomWindows, Shuffled, Windows,
+};
 use hearken_data::corpus::{
     Changes, Corpus, KEPT_FILES, Keeping, Outcome, Source, Stop, Validation,
 };
@@ -144,6 +146,9 @@ impl TextData {
             WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
             WindowsKind::Shuffled => {
                 Box::new(Shuffled::new(Windows::full(corpus.train, length)?, rows, seed))
+            }
+            WindowsKind::Consecutive => {
+                Box::new(ConsecutiveWindows::new(corpus.train, rows, length)?)
             }
         };
         let name = data.paths.first().and_then(|path| path.file_stem()).unwrap_or_default();

@@ -15,6 +15,7 @@
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
 
 mod batch;
+mod carried;
 pub mod config;
 pub mod data;
 pub mod encoder;

@@ -28,8 +28,8 @@ pub const MOST_TOKENS: usize = 1 << 24;
 pub fn task(model: &ModelConfig, train: &TrainConfig, tokens: usize) -> Result<Box<dyn Task>> {
     let built = models::build(model, Weights::Drawn { seed: train.seed });
     match model {
-        ModelConfig::Decoder(config) => {
-            let data = TextData::random(train.batch_size, tokens, config.vocabulary)?;
+        ModelConfig::Decoder(_) | ModelConfig::Recurrent(_) | ModelConfig::Convolution(_) => {
+            let data = TextData::random(train.batch_size, tokens, model.vocabulary())?;
             Ok(Box::new(NextToken::new(built, data, train)))
         }
         ModelConfig::Encoder(EncoderConfig { head: HeadConfig::None {}, .. }) => {

@@ -3,9 +3,10 @@
 //! states, and cases that are whole networks as PyTorch's.
 
 use crate::graph::{Gradients, Var};
-use crate::half::{Saved, Weight};
+use crate::half::Weight;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use hearken_kernels::gemm::packed::{Packed, with_packed};
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken_kernels::recurrent::{Walk, states_before};
 use hearken_kernels::{Write, elementwise};
@@ -81,34 +82,72 @@ pub(crate) fn or_zeros(gradient: Option<Tensor>, walk: &Walk<'_>) -> Tensor {
     })
 }
 
-/// `sums[:, time] += h·Uᵀ + b`, where `sums` is (B, T, N) and h (B, C).
-pub(crate) fn add_product(
-    walk: &Walk<'_>,
-    time: usize,
-    hidden: &[f32],
-    weight: &Saved,
-    bias: Option<&Var>,
-    sums: &mut [f32],
-) {
-    let wide = weight.shape().rows();
-    gemm(
-        Matrix::new(hidden, walk.batch, walk.width),
-        weight.matrix().transposed(),
-        &mut sums[time * wide..],
-        walk.length * wide,
-        Write::Add,
-        Epilogue { bias: bias.map(|b| b.value().data()), ..Epilogue::default() },
-    );
+/// Products of a few rows with one matrix, at many times.
+pub(crate) enum Products<'a> {
+    Plain(Matrix<'a>),
+    Packed(&'a Packed<'a>),
 }
 
-/// `dh += dsums[:, time, columns]·U[rows]`: `columns` of `wide`, and as many rows of U.
-pub(crate) fn add_gradient_of_state(
+/// Rows of a product, and products, from which on a matrix is packed for all of them: below, reading
+/// it is all the work ([`gemm`] takes up to three rows as they are).
+const PACKED_FROM: usize = 4;
+
+/// Lets `f` multiply with `matrix` at every time of the walk.
+pub(crate) fn with_products<R>(
     walk: &Walk<'_>,
-    dsums: Matrix<'_>,
-    weight: Matrix<'_>,
-    dhidden: &mut [f32],
-) {
-    gemm(dsums, weight, dhidden, walk.width, Write::Add, Epilogue::default());
+    matrix: Matrix<'_>,
+    f: impl FnOnce(&Products<'_>) -> R,
+) -> R {
+    if walk.batch.min(walk.length) < PACKED_FROM {
+        return f(&Products::Plain(matrix));
+    }
+    with_packed(matrix, |packed| f(&Products::Packed(packed)))
+}
+
+impl Products<'_> {
+    /// `out = A·B` or `out += A·B`, and a bias.
+    pub(crate) fn multiply(
+        &self,
+        a: Matrix<'_>,
+        out: &mut [f32],
+        out_stride: usize,
+        write: Write,
+        bias: Option<&Var>,
+    ) {
+        let epilogue =
+            Epilogue { bias: bias.map(|bias| bias.value().data()), ..Epilogue::default() };
+        match self {
+            Self::Plain(b) => gemm(a, *b, out, out_stride, write, epilogue),
+            Self::Packed(b) => b.multiply(a, out, out_stride, write, epilogue),
+        }
+    }
+
+    /// `sums[:, time] += h·Uᵀ + b`, where `sums` is (B, T, N) and h (B, C).
+    pub(crate) fn add_to_sums(
+        &self,
+        walk: &Walk<'_>,
+        time: usize,
+        hidden: &[f32],
+        bias: Option<&Var>,
+        sums: &mut [f32],
+    ) {
+        let wide = sums.len() / (walk.batch * walk.length).max(1);
+        let hidden = Matrix::new(hidden, walk.batch, walk.width);
+        self.multiply(hidden, &mut sums[time * wide..], walk.length * wide, Write::Add, bias);
+    }
+
+    /// `dh += dsums[:, time]·U`, where `dsums` is (B, T, `wide`), of which `columns` count.
+    pub(crate) fn add_to_state(
+        &self,
+        walk: &Walk<'_>,
+        time: usize,
+        (dsums, wide, columns): (&[f32], usize, usize),
+        dhidden: &mut [f32],
+    ) {
+        let dsums = &dsums[time * wide..];
+        let dsums = Matrix::strided(dsums, walk.batch, columns, walk.length * wide);
+        self.multiply(dsums, dhidden, walk.width, Write::Add, None);
+    }
 }
 
 /// The gradients of U (N, C), input 1, and of its bias, input `bias`: dsums (B, T, N) times the

@@ -17,7 +17,7 @@ mod rope;
 
 use crate::json::Fields;
 use hearken_base::Result;
-use hearken_nn::config::{DecoderConfig, EncoderConfig, ModelConfig, StackConfig};
+use hearken_nn::config::{DecoderConfig, EncoderConfig, ModelConfig};
 use names::Names;
 use serde_json::{Value, json};
 use std::fmt;
@@ -95,7 +95,7 @@ impl fmt::Debug for Family {
 fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
     match config {
         ModelConfig::Decoder(config) => Some(config),
-        ModelConfig::Encoder(_) => None,
+        _ => None,
     }
 }
 
@@ -103,15 +103,7 @@ fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
 fn as_encoder(config: &ModelConfig) -> Option<&EncoderConfig> {
     match config {
         ModelConfig::Encoder(config) => Some(config),
-        ModelConfig::Decoder(_) => None,
-    }
-}
-
-/// The blocks of a model.
-fn stack_of(config: &ModelConfig) -> &StackConfig {
-    match config {
-        ModelConfig::Decoder(config) => &config.stack,
-        ModelConfig::Encoder(config) => &config.stack,
+        _ => None,
     }
 }
 

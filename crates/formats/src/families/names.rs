@@ -12,7 +12,7 @@
 //! Where the table depends on the model (BERT's head is called otherwise for every use), it is a
 //! function of the configuration.
 
-use super::{Family, is_bare, stack_of};
+use super::{Family, is_bare};
 use hearken_base::{Error, Result};
 use hearken_nn::config::ModelConfig;
 use hearken_tensor::Shape;
@@ -201,7 +201,7 @@ fn piece(
 impl Part {
     /// Which rows; `None` for all.
     fn rows(self, config: &ModelConfig) -> Option<Range<usize>> {
-        let stack = stack_of(config);
+        let stack = config.stack()?;
         let queries = stack.heads * stack.head_width();
         let keys = queries + stack.kv_heads() * stack.head_width();
         let values = keys + stack.kv_heads() * stack.value_width();

@@ -7,9 +7,9 @@ use super::{
 use hearken_base::{Error, Result};
 
 /// Far beyond any real model, and small enough that no product of two overflows.
-const MOST: usize = 1 << 28;
+pub(super) const MOST: usize = 1 << 28;
 /// Ten times the deepest that was ever trained (DeepNet, 1,000).
-const MOST_LAYERS: usize = 10_000;
+pub(super) const MOST_LAYERS: usize = 10_000;
 /// As many as the kernel takes.
 const MOST_BUCKETS: usize = 1 << 15;
 /// A table has a number for every distance up to here.
@@ -21,7 +21,7 @@ const MOST_TYPES: usize = 1 << 16;
 const MOST_OUTPUTS: usize = 1 << 20;
 
 /// Each of `sizes` must lie within 1 and its limit.
-fn check_sizes(prefix: &str, sizes: &[(&str, usize, usize)]) -> Result<()> {
+pub(super) fn check_sizes(prefix: &str, sizes: &[(&str, usize, usize)]) -> Result<()> {
     for &(name, value, most) in sizes {
         if value == 0 {
             let message = format!("{prefix}.{name} is 0, expected at least 1");
@@ -113,10 +113,48 @@ impl EncoderConfig {
     }
 }
 
+pub(super) fn check_text_model(vocabulary: usize, context: usize, layers: usize, width: usize) -> Result<()> {
+    let sizes = [("context", context, MOST), ("layers", layers, MOST_LAYERS), ("width", width, MOST)];
+    check_sizes("model", &sizes)?;
+    if vocabulary > MOST {
+        check_sizes("model", &[("vocabulary", vocabulary, MOST)])?;
+    }
+    Ok(())
+}
+
+pub(super) fn check_dropout(name: &str, p: f32) -> Result<()> {
+    if (0.0..1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(Error::new(
+        format!("{name} is {p}, expected 0 up to but not including 1"),
+        "0.1 is usual; 0 switches it off",
+    ))
+}
+
+pub(super) fn check_finite(name: &str, value: f32) -> Result<()> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    let message = format!("{name} is {value}, expected a finite number");
+    Err(Error::new(message, "leave it out for the usual one"))
+}
+
+pub(super) fn check_eps(prefix: &str, eps: f32) -> Result<()> {
+    if eps > 0.0 && eps.is_finite() {
+        return Ok(());
+    }
+    let message = format!("{prefix}.norm.eps is {eps}, expected a small positive number");
+    Err(Error::new(message, "1e-5 is usual"))
+}
+
 /// A thousand times the largest model, and no count of bytes overflows. `rows` are those of the
 /// tables and matrices outside of the stack, which are as wide as it is.
 fn check_parameters(stack: &StackConfig, rows: f64) -> Result<()> {
-    let about = stack.about_parameters() + rows * stack.width as f64;
+    check_count(stack.about_parameters() + rows * stack.width as f64)
+}
+
+pub(super) fn check_count(about: f64) -> Result<()> {
     if about > 1e15 {
         return Err(Error::new(
             format!("the model would have about {about:.0e} parameters"),
@@ -158,33 +196,16 @@ impl StackConfig {
             ("feed_forward", d.feed_forward),
             ("residual", d.residual),
         ] {
-            if !(0.0..1.0).contains(&p) {
-                return Err(Error::new(
-                    format!("{prefix}.dropout.{name} is {p}, expected 0 up to but not including 1"),
-                    "0.1 is usual; 0 switches it off",
-                ));
-            }
+            check_dropout(&format!("{prefix}.dropout.{name}"), p)?;
         }
         for (name, value) in [
             ("residual_scale", self.residual_scale),
             ("init.deviation", self.init.deviation),
             ("init.query_key_scale", self.init.query_key_scale),
         ] {
-            if !value.is_finite() {
-                return Err(Error::new(
-                    format!("{prefix}.{name} is {value}, expected a finite number"),
-                    "leave it out for the usual one",
-                ));
-            }
+            check_finite(&format!("{prefix}.{name}"), value)?;
         }
-        let eps = self.norm.eps;
-        if !(eps > 0.0 && eps.is_finite()) {
-            return Err(Error::new(
-                format!("{prefix}.norm.eps is {eps}, expected a small positive number"),
-                "1e-5 is usual",
-            ));
-        }
-        Ok(())
+        check_eps(prefix, self.norm.eps)
     }
 
     /// Weights of the blocks, roughly, as a number that cannot overflow.

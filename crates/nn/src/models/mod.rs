@@ -4,14 +4,18 @@
 //! that a new kind works wherever it has what is needed. [`build`] makes the model that a
 //! configuration describes.
 
+mod convolution;
 mod decoder;
 mod encoder;
 mod encoding;
+mod recurrent;
 mod targets;
 
+pub use convolution::ConvolutionModel;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use encoding::{Classifies, Embedded, Encodes, FindsSpans, PredictsNumbers, Tags};
+pub use recurrent::Recurrent;
 pub use targets::{TargetKind, Targets, loss, outputs};
 
 use crate::cache::CacheKind;
@@ -42,6 +46,11 @@ pub trait Model: Debug + Send + Sync {
 
     /// The model as one that writes, if it can.
     fn generates(&self) -> Option<&dyn Generates> {
+        None
+    }
+
+    /// The model as one that carries a state from window to window, if it does.
+    fn carries_state(&self) -> Option<&dyn CarriesState> {
         None
     }
 
@@ -177,11 +186,31 @@ pub trait Generates: PredictsTokens {
     }
 }
 
+/// A model with a state that it carries from token to token: it can go on where it stopped, and be
+/// trained on windows that follow each other (truncated backpropagation through time).
+pub trait CarriesState: PredictsTokens {
+    /// The states before the first token of so many rows.
+    fn first_states(&self, rows: usize) -> Vec<Tensor>;
+
+    /// As [`PredictsTokens::hidden`], of tokens that follow those after which the states were
+    /// `states`; and the states after them, without gradients.
+    fn hidden_after(
+        &self,
+        states: &[Tensor],
+        tokens: &Tokens<'_>,
+        pass: &Pass,
+    ) -> (Var, Vec<Tensor>);
+}
+
 /// Makes a model. Panics if the configuration is not valid.
 pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
     match config {
         ModelConfig::Decoder(config) => Box::new(Decoder::new(config.clone(), weights)),
         ModelConfig::Encoder(config) => Box::new(Encoder::new(config.clone(), weights)),
+        ModelConfig::Recurrent(config) => Box::new(Recurrent::new(config.clone(), weights)),
+        ModelConfig::Convolution(config) => {
+            Box::new(ConvolutionModel::new(config.clone(), weights))
+        }
     }
 }
 

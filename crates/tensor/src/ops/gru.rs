@@ -22,7 +22,7 @@ use crate::graph::{Gradients, Var, is_recording};
 use crate::half::{Saved, Weight};
 use crate::outputs::{self, BackwardOfMany};
 use crate::recurrent::networks::{Cell, Network, sigmoid};
-use crate::recurrent::{Traversal, add_gradient_of_state, before, copied, or_zeros};
+use crate::recurrent::{Traversal, before, copied, or_zeros, with_products};
 use crate::tensor::Tensor;
 use hearken_kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken_kernels::recurrent::{gru_backward, gru_forward};
@@ -50,18 +50,14 @@ pub fn gru(
     let mut candidates = Tensor::unset(if differentiates { shape } else { [0; 3] });
     let mut h = copied(hidden); // (B, C)
     let mut products = Tensor::unset([walk.batch, wide]); // u
-    for time in (0..walk.length).map(|step| walk.time(step)) {
-        gemm(
-            Matrix::new(h.data(), walk.batch, walk.width),
-            weight.stored().matrix().transposed(),
-            products.data_mut(),
-            wide,
-            Write::Set,
-            Epilogue { bias: bias.map(|b| b.value().data()), ..Epilogue::default() },
-        );
-        let (out, kept) = (out.data_mut(), candidates.data_mut());
-        gru_forward(&walk, time, gates.data_mut(), products.data(), h.data_mut(), out, kept);
-    }
+    with_products(&walk, weight.stored().matrix().transposed(), |with_weight| {
+        for time in (0..walk.length).map(|step| walk.time(step)) {
+            let state = Matrix::new(h.data(), walk.batch, walk.width);
+            with_weight.multiply(state, products.data_mut(), wide, Write::Set, bias);
+            let (out, kept) = (out.data_mut(), candidates.data_mut());
+            gru_forward(&walk, time, gates.data_mut(), products.data(), h.data_mut(), out, kept);
+        }
+    });
     let kept = out.clone();
     outputs::from_op([out, h], &inputs, || GruBackward {
         gates: Saved::new(&gates),
@@ -98,15 +94,17 @@ impl BackwardOfMany<2> for GruBackward {
         let mut dh = or_zeros(dh, &walk);
         let [outer, inner] =
             [0..2 * width, 2 * width..wide].map(|rows| self.weight.matrix_of(rows));
-        for time in (0..length).rev().map(|step| walk.time(step)) {
-            let kept = [states.data(), self.first.data(), dout];
-            let (da, dun) = (gates.data_mut(), candidates.data_mut());
-            gru_backward(&walk, time, da, dun, kept, dh.data_mut()); // 1–3
-            let du = Matrix::strided(&da[time * wide..], batch, 2 * width, length * wide);
-            add_gradient_of_state(&walk, du, outer, dh.data_mut()); // 4
-            let dun = Matrix::strided(&dun[time * width..], batch, width, length * width);
-            add_gradient_of_state(&walk, dun, inner, dh.data_mut());
-        }
+        with_products(&walk, outer, |outer| {
+            with_products(&walk, inner, |inner| {
+                for time in (0..length).rev().map(|step| walk.time(step)) {
+                    let kept = [states.data(), self.first.data(), dout];
+                    let (da, dun) = (gates.data_mut(), candidates.data_mut());
+                    gru_backward(&walk, time, da, dun, kept, dh.data_mut()); // 1–3
+                    outer.add_to_state(&walk, time, (&*da, wide, 2 * width), dh.data_mut()); // 4
+                    inner.add_to_state(&walk, time, (&*dun, width, width), dh.data_mut());
+                }
+            });
+        });
         let rows = batch * length;
         let du = Matrix::strided(gates.data(), rows, 2 * width, wide);
         let dun = Matrix::new(candidates.data(), rows, width);

@@ -22,11 +22,8 @@ use crate::graph::{Gradients, Var, is_recording};
 use crate::half::{Saved, Weight};
 use crate::outputs::{self, BackwardOfMany};
 use crate::recurrent::networks::{Cell, Network, sigmoid};
-use crate::recurrent::{
-    Traversal, add_gradient_of_state, add_product, copied, gradients_of_weight, or_zeros,
-};
+use crate::recurrent::{Traversal, copied, gradients_of_weight, or_zeros, with_products};
 use crate::tensor::Tensor;
-use hearken_kernels::gemm::Matrix;
 use hearken_kernels::recurrent::{lstm_backward, lstm_forward};
 
 /// The states at all times (B, T, C), and the last h and c (B, C). `sums` are (B, T, 4C), the
@@ -49,11 +46,13 @@ pub fn lstm(
     let mut out = Tensor::unset(shape); // (B, T, C)
     let mut cells = Tensor::unset(if differentiates { shape } else { [0; 3] });
     let (mut h, mut c) = (copied(hidden), copied(cell)); // (B, C)
-    for time in (0..walk.length).map(|step| walk.time(step)) {
-        add_product(&walk, time, h.data(), weight.stored(), bias, gates.data_mut());
-        let states = [h.data_mut(), c.data_mut()];
-        lstm_forward(&walk, time, gates.data_mut(), states, out.data_mut(), cells.data_mut());
-    }
+    with_products(&walk, weight.stored().matrix().transposed(), |products| {
+        for time in (0..walk.length).map(|step| walk.time(step)) {
+            products.add_to_sums(&walk, time, h.data(), bias, gates.data_mut());
+            let states = [h.data_mut(), c.data_mut()];
+            lstm_forward(&walk, time, gates.data_mut(), states, out.data_mut(), cells.data_mut());
+        }
+    });
     let kept = out.clone();
     outputs::from_op([out, h, c], &inputs, || LstmBackward {
         gates: Saved::new(&gates),
@@ -86,13 +85,14 @@ impl BackwardOfMany<3> for LstmBackward {
         let (states, cells) = (self.states.into_value(), self.cells.into_value());
         let dout = dout.as_ref().map_or(&[][..], Tensor::data);
         let (mut dh, mut dc) = (or_zeros(dh, &walk), or_zeros(dc, &walk));
-        for time in (0..length).rev().map(|step| walk.time(step)) {
-            let kept = [cells.data(), self.first[1].data(), dout];
-            lstm_backward(&walk, time, gates.data_mut(), kept, [dh.data_mut(), dc.data_mut()]); // 1–3
-            let rest = &gates.data()[time * wide..];
-            let dsums = Matrix::strided(rest, walk.batch, wide, length * wide);
-            add_gradient_of_state(&walk, dsums, self.weight.matrix(), dh.data_mut()); // 4
-        }
+        with_products(&walk, self.weight.matrix(), |products| {
+            for time in (0..length).rev().map(|step| walk.time(step)) {
+                let kept = [cells.data(), self.first[1].data(), dout];
+                let states = [dh.data_mut(), dc.data_mut()];
+                lstm_backward(&walk, time, gates.data_mut(), kept, states); // 1–3
+                products.add_to_state(&walk, time, (gates.data(), wide, wide), dh.data_mut()); // 4
+            }
+        });
         gradients_of_weight(&walk, &gates, (&states, &self.first[0]), 4, gradients); // 5
         gradients.add(0, gates);
         gradients.add(2, dh);

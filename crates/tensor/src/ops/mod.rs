@@ -27,9 +27,11 @@ macro_rules! ops {
 ops! {
     activations,
     add,
+    additive_scores,
     attention,
     binary_cross_entropy,
     concat,
+    conv1d,
     cross_entropy,
     dropout,
     embedding,

@@ -18,13 +18,10 @@ use crate::graph::{Gradients, Var};
 use crate::half::{Saved, Weight};
 use crate::outputs::{self, BackwardOfMany};
 use crate::recurrent::networks::{Cell, Network};
-use crate::recurrent::{
-    Traversal, add_gradient_of_state, add_product, copied, gradients_of_weight, or_zeros,
-};
+use crate::recurrent::{Traversal, copied, gradients_of_weight, or_zeros, with_products};
 use crate::tensor::Tensor;
 use hearken_kernels::activation::Activation;
 use hearken_kernels::elementwise;
-use hearken_kernels::gemm::Matrix;
 use hearken_kernels::recurrent::{rnn_backward, rnn_forward};
 
 /// The states at all times (B, T, C), and the last one (B, C). `sums` are (B, T, C), the recurrent
@@ -44,10 +41,12 @@ pub fn rnn(
     let mut inputs = vec![&sums, weight.master(), hidden];
     inputs.extend(bias);
     let mut h = copied(hidden); // (B, C)
-    for time in (0..walk.length).map(|step| walk.time(step)) {
-        add_product(&walk, time, h.data(), weight.stored(), bias, out.data_mut());
-        rnn_forward(&walk, time, f, out.data_mut(), h.data_mut());
-    }
+    with_products(&walk, weight.stored().matrix().transposed(), |products| {
+        for time in (0..walk.length).map(|step| walk.time(step)) {
+            products.add_to_sums(&walk, time, h.data(), bias, out.data_mut());
+            rnn_forward(&walk, time, f, out.data_mut(), h.data_mut());
+        }
+    });
     let kept = out.clone();
     outputs::from_op([out, h], &inputs, || RnnBackward {
         f,
@@ -80,12 +79,13 @@ impl BackwardOfMany<2> for RnnBackward {
             none
         });
         let mut dh = or_zeros(dh, &walk);
-        for time in (0..length).rev().map(|step| walk.time(step)) {
-            rnn_backward(&walk, time, self.f, states.data(), dsums.data_mut(), dh.data_mut()); // 1
-            let rest = &dsums.data()[time * width..];
-            let now = Matrix::strided(rest, walk.batch, width, length * width);
-            add_gradient_of_state(&walk, now, self.weight.matrix(), dh.data_mut()); // 2
-        }
+        with_products(&walk, self.weight.matrix(), |products| {
+            for time in (0..length).rev().map(|step| walk.time(step)) {
+                let (states, dh) = (states.data(), dh.data_mut());
+                rnn_backward(&walk, time, self.f, states, dsums.data_mut(), dh); // 1
+                products.add_to_state(&walk, time, (dsums.data(), width, width), dh); // 2
+            }
+        });
         gradients_of_weight(&walk, &dsums, (&states, &self.first), 3, gradients); // 3
         gradients.add(0, dsums);
         gradients.add(2, dh);
