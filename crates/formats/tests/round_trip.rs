@@ -75,7 +75,8 @@ fn models_without_attention_come_back_to_the_bit() {
         assert_eq!(bits(loaded.model.as_ref()), bits(model.as_ref()), "{name}");
         let ids: Vec<u32> = (0..10).map(|i| i * 7 % 13).collect();
         let tokens = Tokens::new(&ids, 2);
-        let [one, two] = [&model, &loaded.model].map(|m| m.predicts_tokens().unwrap().logits(&tokens));
+        let [one, two] =
+            [&model, &loaded.model].map(|m| m.predicts_tokens().unwrap().logits(&tokens));
         assert_eq!(one.data(), two.data(), "{name}");
     }
 }

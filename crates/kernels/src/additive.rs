@@ -159,8 +159,11 @@ mod tests {
 
     fn everything(a: usize) -> Vec<f32> {
         let sizes = Sizes { queries: 2, keys: 3, width: a, lengths: Some(&[3, 2]) };
-        let (q, k, v) =
-            (samples(4 * a, 2.0, 1), samples(6 * a, 2.0, 2), samples(a, 1.0 / (a.max(1) as f32), 3));
+        let (q, k, v) = (
+            samples(4 * a, 2.0, 1),
+            samples(6 * a, 2.0, 2),
+            samples(a, 1.0 / (a.max(1) as f32), 3),
+        );
         let dout = samples(12, 1.0, 4);
         let (mut out, mut dq, mut dk) = (vec![0.0; 12], vec![0.5; 4 * a], vec![0.5; 6 * a]);
         let mut dv = vec![9.0; 4 * a];

@@ -224,8 +224,7 @@ fn the_forget_gate_of_an_lstm_starts_open() {
 fn a_stack_in_both_directions_ignores_padding_and_has_right_gradients() {
     let root = Scope::root(Weights::Drawn { seed: 3 });
     let init = hearken_nn::config::InitConfig::for_width(2);
-    let stack =
-        RecurrentStack::new(&root.starting(init, 1), CellKind::Gru, 2, [3, 4], true, 0.0);
+    let stack = RecurrentStack::new(&root.starting(init, 1), CellKind::Gru, 2, [3, 4], true, 0.0);
     let x = Param::new("x", hearken_tensor::Role::Hidden, Rng::new(1).normal([2, 5, 3], 1.0));
     let run = |x: Var, lengths: &[usize]| {
         let zeros = stack.zeros(x.shape().dims()[0]);

@@ -20,8 +20,8 @@ use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::models::{Generates, Model};
 use hearken_nn::pass::{Noise, Pass};
-use hearken_tensor::{Param, Tensor};
 use hearken_tensor::ops::cross_entropy::Options;
+use hearken_tensor::{Param, Tensor};
 use hearken_train::{
     Evaluation, Exhibits, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
 };

@@ -35,9 +35,7 @@ impl Prepared {
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         Ok(match config.model {
-            ModelConfig::Decoder(_)
-            | ModelConfig::Recurrent(_)
-            | ModelConfig::Convolution(_) => {
+            ModelConfig::Decoder(_) | ModelConfig::Recurrent(_) | ModelConfig::Convolution(_) => {
                 let data = TextData::prepare(config, directory, stop, report)?;
                 data.fit_vocabulary(config)?;
                 Self::Text(Box::new(data))

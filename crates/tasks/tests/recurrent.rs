@@ -158,8 +158,7 @@ fn a_recurrent_model_learns_what_is_further_back_than_its_window() {
     let (random, _) = loss("data.windows=\"random\"");
     assert!(carried < 0.5 * random, "{carried} with a state, {random} without");
     let model = OpenModel::open(Some(&path), &mut |_| {}).unwrap();
-    let writing =
-        Writing { most_tokens: 60, sampling: Sampling::greedy(), ..Writing::default() };
+    let writing = Writing { most_tokens: 60, sampling: Sampling::greedy(), ..Writing::default() };
     let written = model.writer().unwrap().write("river and then the ", &writing).unwrap();
     assert!(written.contains("stone\nstone and then the cloud\n"), "{written:?}");
 }

@@ -79,7 +79,8 @@ mod tests {
 
     impl BackwardOfMany<2> for TwoAndThree {
         fn backward(self, douts: [Option<Tensor>; 2], gradients: &mut Gradients<'_>) {
-            let part = |dout: &Option<Tensor>, by: f32| dout.as_ref().map_or(0.0, |d| by * d.item());
+            let part =
+                |dout: &Option<Tensor>, by: f32| dout.as_ref().map_or(0.0, |d| by * d.item());
             let sum = part(&douts[0], 2.0) + part(&douts[1], 3.0);
             gradients.add(0, Tensor::new([1], &[sum]));
         }

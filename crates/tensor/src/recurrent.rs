@@ -38,7 +38,9 @@ impl Traversal {
         let dims = weight.shape();
         let width = dims.width();
         assert!(
-            sums.rank() == 3 && dims.dims() == [gates * width, width] && sums.width() == dims.rows(),
+            sums.rank() == 3
+                && dims.dims() == [gates * width, width]
+                && sums.width() == dims.rows(),
             "a recurrent weight of shape {dims} does not fit {gates} gates of shape {sums}"
         );
         let [batch, length] = [sums.dims()[0], sums.dims()[1]];

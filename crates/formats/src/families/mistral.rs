@@ -1,9 +1,9 @@
 //! Mistral: `MistralForCausalLM`. A Llama without biases whose tokens see a window: themselves and
 //! the `sliding_window` − 1 before, or everything if it is null.
 
+use super::Family;
 use super::llama::{IGNORED, NAMES, layer_types, read_variation, write_variation};
 use super::names::Names;
-use super::Family;
 use crate::json::Fields;
 use hearken_base::Result;
 use hearken_nn::config::{AttentionConfig, BiasConfig, ModelConfig};

@@ -1,9 +1,9 @@
 //! Qwen2: `Qwen2ForCausalLM`. A Llama with biases on queries, keys and values alone. Layers from
 //! `max_window_layers` on may see a window; here all of them must, or none.
 
+use super::Family;
 use super::llama::{IGNORED, NAMES, layer_types, read_variation, write_variation};
 use super::names::Names;
-use super::Family;
 use crate::json::{Fields, merged};
 use hearken_base::Result;
 use hearken_nn::config::{AttentionConfig, BiasConfig, ModelConfig};

@@ -120,14 +120,19 @@ pub(super) struct Shared<'a> {
     tile: TileShape,
     /// Its packed blocks of K, one after the other. Empty if it is used in place, or packed by
     /// the strips on the way.
-    pub(super) data: &'a [f32],
+    data: &'a [f32],
 }
 
-impl Shared<'_> {
-    /// These columns of B over all of K, with nothing packed yet.
-    pub(super) fn of_columns(k: usize, lanes: Range<usize>, tile: TileShape) -> Self {
+impl<'a> Shared<'a> {
+    /// These columns of B over all of K, packed in `data`.
+    pub(super) fn of_columns(
+        k: usize,
+        lanes: Range<usize>,
+        tile: TileShape,
+        data: &'a [f32],
+    ) -> Self {
         let (operand, packing, block) = (Operand::B, Packing::Panels, depth_block(k));
-        Self { operand, packing, lanes, depth: 0..k, block, tile, data: &[] }
+        Self { operand, packing, lanes, depth: 0..k, block, tile, data }
     }
 
     /// These lanes over all of K, with nothing packed yet.

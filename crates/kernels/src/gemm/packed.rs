@@ -5,8 +5,9 @@
 //! It lies in strips of columns, each with all of its blocks of K, so that threads share out the
 //! strips. An element is summed as in [the blocked product](super::blocked), to the bit.
 
-use super::blocked::{Job, Operand, Shared, Strips, depth_block, for_each, pack_shared, run_strip};
-use super::blocked::{WORTH_SHARING, tile_shape};
+use super::blocked::{
+    Job, Shared, Strips, WORTH_SHARING, depth_block, for_each, pack_shared, run_strip, tile_shape,
+};
 use super::epilogue::Tail;
 use super::pack::TileShape;
 use super::{Epilogue, Matrix, operations};
@@ -36,7 +37,7 @@ pub fn with_packed<R>(b: Matrix<'_>, f: impl FnOnce(&Packed<'_>) -> R) -> R {
         threads::for_each(if n == 0 || k == 0 { 0 } else { strips.count }, |i| {
             // SAFETY: strips are `each` apart and none is longer.
             let buffer = unsafe { out.range(i * each..(i + 1) * each) };
-            let shared = Shared::of_columns(k, strips.get(i), tile);
+            let shared = Shared::of_columns(k, strips.get(i), tile, &[]);
             pack_shared(&transposed, &shared, 1, buffer);
         });
         f(&Packed { b, tile, strips, each, data: buffer })
@@ -70,9 +71,9 @@ impl Packed<'_> {
         let job = Job { a, b: self.b.transposed(), out, out_stride, write, tail };
         let threads = if m * n * k < WORTH_SHARING { 1 } else { threads::count() };
         for_each(threads, self.strips.count, |i| {
-            let whole = Shared::of_columns(k, self.strips.get(i), self.tile);
             let data = &self.data[i * self.each..(i + 1) * self.each];
-            run_strip(&job, &Shared { data, ..whole }, &(0..m));
+            let shared = Shared::of_columns(k, self.strips.get(i), self.tile, data);
+            run_strip(&job, &shared, &(0..m));
         });
     }
 }

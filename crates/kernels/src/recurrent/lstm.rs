@@ -28,22 +28,27 @@ pub fn lstm_forward(
     let (t, c) = (walk.length, walk.width);
     let kept = if cells.is_empty() { 0 } else { t * c };
     let outputs = [(gates, 4 * t * c), (hidden, c), (cell, c), (out, t * c), (cells, kept)];
-    for_row_chunks(walk.batch, walk.chunk(8), outputs, |rows, [gates, hidden, cell, out, cells]| {
-        for (i, row) in rows.enumerate() {
-            let out = &mut out[(i * t + time) * c..][..c];
-            let gates = &mut gates[(i * t + time) * 4 * c..][..4 * c];
-            let cell = &mut cell[i * c..][..c];
-            if walk.is_real(row, time) {
-                forward_row(gates, cell, out);
-                hidden[i * c..][..c].copy_from_slice(out);
-            } else {
-                out.fill(0.0);
+    for_row_chunks(
+        walk.batch,
+        walk.chunk(8),
+        outputs,
+        |rows, [gates, hidden, cell, out, cells]| {
+            for (i, row) in rows.enumerate() {
+                let out = &mut out[(i * t + time) * c..][..c];
+                let gates = &mut gates[(i * t + time) * 4 * c..][..4 * c];
+                let cell = &mut cell[i * c..][..c];
+                if walk.is_real(row, time) {
+                    forward_row(gates, cell, out);
+                    hidden[i * c..][..c].copy_from_slice(out);
+                } else {
+                    out.fill(0.0);
+                }
+                if kept > 0 {
+                    cells[(i * t + time) * c..][..c].copy_from_slice(cell);
+                }
             }
-            if kept > 0 {
-                cells[(i * t + time) * c..][..c].copy_from_slice(cell);
-            }
-        }
-    });
+        },
+    );
 }
 
 /// One time, backwards: `gates` become the gradients of their sums. `cells` are those of forward,

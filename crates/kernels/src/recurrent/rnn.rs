@@ -17,17 +17,22 @@ pub fn rnn_forward(
     hidden: &mut [f32],
 ) {
     let (t, c) = (walk.length, walk.width);
-    for_row_chunks(walk.batch, walk.chunk(4), [(out, t * c), (hidden, c)], |rows, [out, hidden]| {
-        for (i, row) in rows.enumerate() {
-            let out = &mut out[(i * t + time) * c..][..c];
-            if walk.is_real(row, time) {
-                crate::activation::forward_chunk_in_place(f, out);
-                hidden[i * c..][..c].copy_from_slice(out);
-            } else {
-                out.fill(0.0);
+    for_row_chunks(
+        walk.batch,
+        walk.chunk(4),
+        [(out, t * c), (hidden, c)],
+        |rows, [out, hidden]| {
+            for (i, row) in rows.enumerate() {
+                let out = &mut out[(i * t + time) * c..][..c];
+                if walk.is_real(row, time) {
+                    crate::activation::forward_chunk_in_place(f, out);
+                    hidden[i * c..][..c].copy_from_slice(out);
+                } else {
+                    out.fill(0.0);
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 /// One time, backwards: `gradient` (B, T, C), the incoming one, becomes that of the sums. `dhidden`

@@ -113,8 +113,14 @@ impl EncoderConfig {
     }
 }
 
-pub(super) fn check_text_model(vocabulary: usize, context: usize, layers: usize, width: usize) -> Result<()> {
-    let sizes = [("context", context, MOST), ("layers", layers, MOST_LAYERS), ("width", width, MOST)];
+pub(super) fn check_text_model(
+    vocabulary: usize,
+    context: usize,
+    layers: usize,
+    width: usize,
+) -> Result<()> {
+    let sizes =
+        [("context", context, MOST), ("layers", layers, MOST_LAYERS), ("width", width, MOST)];
     check_sizes("model", &sizes)?;
     if vocabulary > MOST {
         check_sizes("model", &[("vocabulary", vocabulary, MOST)])?;

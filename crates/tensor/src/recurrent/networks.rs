@@ -57,16 +57,7 @@ const NAMES: [[&str; 4]; 4] = [
 
 impl Network {
     pub(crate) fn new(cell: Cell) -> Self {
-        Self {
-            cell,
-            batch: 3,
-            times: 5,
-            input: 2,
-            width: 3,
-            layers: 1,
-            both: false,
-            lengths: None,
-        }
+        Self { cell, batch: 3, times: 5, input: 2, width: 3, layers: 1, both: false, lengths: None }
     }
 
     fn directions(&self) -> usize {
@@ -84,11 +75,8 @@ impl Network {
         let (count, wide) = (self.layers * self.directions(), gates * self.width);
         let forward = move |v: &[Var]| self.forward(v);
         let reference = move |a: &[Array]| self.reference(a);
-        let mut case = Case::new(op, name, tolerance, forward, reference).normal("x", [
-            self.batch,
-            self.times,
-            self.input,
-        ]);
+        let mut case = Case::new(op, name, tolerance, forward, reference)
+            .normal("x", [self.batch, self.times, self.input]);
         for name in &["h", "s"][..states] {
             case = case.normal(name, [count, self.batch, self.width]);
         }
@@ -106,9 +94,8 @@ impl Network {
 
     fn forward(&self, v: &[Var]) -> Var {
         let Cell { apply, states, .. } = self.cell;
-        let state = |s: usize, i: usize| {
-            reshape(slice(&v[1 + s], 0, i..i + 1), [self.batch, self.width])
-        };
+        let state =
+            |s: usize, i: usize| reshape(slice(&v[1 + s], 0, i..i + 1), [self.batch, self.width]);
         let mut x = v[0].clone();
         let mut last = vec![Vec::new(); states];
         for layer in 0..self.layers {
@@ -148,13 +135,13 @@ impl Network {
             let mut out = vec![vec![Vec::new(); self.times]; self.batch];
             for direction in 0..self.directions() {
                 let i = layer * self.directions() + direction;
-                let parameters: Vec<&Array> =
-                    (0..4).map(|j| &a[1 + states + 4 * i + j]).collect();
+                let parameters: Vec<&Array> = (0..4).map(|j| &a[1 + states + 4 * i + j]).collect();
                 for b in 0..self.batch {
                     let first: Vec<Vec<f64>> =
                         (0..states).map(|s| a[1 + s].row(i * self.batch + b).to_vec()).collect();
                     let length = self.lengths.map_or(self.times, |lengths| lengths[b]);
-                    let end = self.row_reference(&x[b][..length], &parameters, first, direction == 1);
+                    let end =
+                        self.row_reference(&x[b][..length], &parameters, first, direction == 1);
                     for (t, out) in out[b].iter_mut().enumerate() {
                         out.extend(end.0.get(t).cloned().unwrap_or_else(|| vec![0.0; width]));
                     }
