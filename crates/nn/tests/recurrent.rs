@@ -4,17 +4,19 @@
 use hearken_kernels::isa::{Isa, with_isa};
 use hearken_kernels::threads::with_threads;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::config::{CellKind, ModelConfig, RecurrentConfig};
+use hearken_nn::config::{CellKind, ModelConfig, RecurrentConfig, SourceAttention};
 use hearken_nn::gradcheck::gradient_error;
 use hearken_nn::layers::RecurrentStack;
 use hearken_nn::models::{self, Model, Recurrent, Tokens};
-use hearken_nn::pass::{Noise, Pass};
+use hearken_nn::pass::{Layout, Noise, Pass};
 use hearken_nn::scope::{Scope, Weights};
 use hearken_nn::slot::{Feed, Slot};
+use hearken_nn::taps::Taps;
 use hearken_nn::variants;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Tensor, Var};
+use std::sync::Arc;
 
 const BATCH: usize = 2;
 const TOKENS: usize = 11;
@@ -240,4 +242,94 @@ fn a_stack_in_both_directions_ignores_padding_and_has_right_gradients() {
     let weights = Var::constant(Rng::new(2).normal([2, 5, 8], 1.0));
     let error = gradient_error(&all, || (&run(x.var(), &[5, 2]) * &weights).sum(), 2e-3);
     assert!(error < 2e-3, "off by {error}");
+}
+
+/// The loss of targets, each row with a source of its own length.
+fn translation_loss(model: &dyn Model, pass: &Pass) -> Var {
+    let (source, ids, targets) = (ids(1, 2 * 7), ids(2, 2 * 5), ids(3, 2 * 5));
+    let source = Tokens::new(&source, 2).laid_out(Layout::padded(&[7, 4]));
+    let tokens = Tokens::new(&ids, 2).about(&source);
+    model.translates().unwrap().loss(&tokens, &targets, pass, Options::default()).mean()
+}
+
+#[test]
+fn gradients_of_recurrent_translators_match_differences() {
+    for (name, config) in variants::recurrent_translators() {
+        let model = drawn(&config);
+        let loss = || translation_loss(model.as_ref(), &Pass::evaluate());
+        let error = gradient_error(model.parameters(), loss, 2e-3);
+        assert!(error < 2e-3, "{name}: off by {error}");
+        let step = |threads| {
+            with_threads(threads, || {
+                let model = drawn(&config);
+                translation_loss(model.as_ref(), &Pass::train(Noise { seed: 1, step: 2 }))
+                    .backward();
+                let each = model.parameters().iter().map(|p| p.gradient().unwrap());
+                each.flat_map(|gradient| gradient.data().to_vec()).collect::<Vec<f32>>()
+            })
+        };
+        let want = step(1);
+        assert!((2..=4).all(|threads| step(threads) == want), "{name}: threads");
+    }
+}
+
+#[test]
+fn recurrent_translators_decode_as_they_read() {
+    for (name, config) in variants::recurrent_translators() {
+        let model = drawn(&config);
+        let model = model.translates().unwrap();
+        let (sources, ids) = (ids(1, 2 * 7), ids(2, 2 * 5));
+        let sources = Tokens::new(&sources, 2).laid_out(Layout::padded(&[7, 4]));
+        let all = model.logits(&Tokens::new(&ids, 2).about(&sources)); // (B, T, V)
+        let mut slots = model.begin(&sources, CacheKind::F32);
+        let copies = slots.clone();
+        let mut at = 0;
+        for tokens in [1, 3, 1] {
+            let feeds = slots.iter_mut().enumerate();
+            let mut feeds: Vec<Feed<'_>> = feeds
+                .map(|(b, slot)| Feed { ids: &ids[b * 5 + at..b * 5 + at + tokens], slot })
+                .collect();
+            let logits = model.step(&mut feeds);
+            at += tokens;
+            for b in 0..2 {
+                let want = &all.data()[(b * 5 + at - 1) * VOCABULARY..][..VOCABULARY];
+                let got = &logits.data()[b * VOCABULARY..][..VOCABULARY];
+                let off = got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
+                assert!(off <= 1e-5, "{name}: {off}");
+            }
+        }
+        // A cleared slot keeps its source, and a short source has no use for padding.
+        slots[1].clear();
+        let mut fresh = copies[1].clone();
+        let again = |slot| model.step(&mut [Feed { ids: &ids[..3], slot }]).data().to_vec();
+        assert_eq!(again(&mut slots[1]), again(&mut fresh), "{name}");
+        let alone = Tokens::new(&sources.ids[7..11], 1);
+        let mut alone = model.begin(&alone, CacheKind::F32);
+        let off = again(&mut alone[0])
+            .iter()
+            .zip(&again(&mut copies[1].clone()))
+            .fold(0.0, |off: f32, (a, b)| off.max((a - b).abs()));
+        assert!(off <= 1e-5, "{name}: padding changes {off}");
+    }
+}
+
+#[test]
+fn additive_attention_shows_its_weights() {
+    for (name, config) in variants::recurrent_translators() {
+        let model = drawn(&config);
+        let model = model.translates().unwrap();
+        let (sources, ids) = (ids(1, 2 * 7), ids(2, 2 * 5));
+        let sources = Tokens::new(&sources, 2).laid_out(Layout::padded(&[7, 4]));
+        let taps = Arc::new(Taps::new().record("decoder.blocks.*.cross_attention.weights"));
+        model.hidden(&Tokens::new(&ids, 2).about(&sources), &Pass::evaluate().watched(&taps));
+        let seen = taps.get("decoder.blocks.0.cross_attention.weights");
+        let ModelConfig::RecurrentSeq2seq(config) = &config else { panic!("{name}") };
+        assert_eq!(seen.is_some(), config.attention == SourceAttention::Additive, "{name}");
+        let Some(weights) = seen else { continue };
+        assert_eq!(weights.shape().dims(), [2, 1, 5, 7], "{name}");
+        for (i, row) in weights.data().chunks(7).enumerate() {
+            assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{name}");
+            assert!(i < 5 || row[4..].iter().all(|weight| *weight == 0.0), "{name}: padding");
+        }
+    }
 }

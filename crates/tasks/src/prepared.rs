@@ -46,6 +46,12 @@ impl Prepared {
                 data.fit(config)?;
                 Self::Encoder(Box::new(data))
             }
+            ModelConfig::EncoderDecoder(_) | ModelConfig::RecurrentSeq2seq(_) => {
+                return Err(Error::new(
+                    "there is no data of pairs for an encoder-decoder",
+                    "train a decoder or an encoder, or load a model that was trained",
+                ));
+            }
         })
     }
 

@@ -14,10 +14,11 @@ use hearken_kernels::dry::Dry;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::config::{EncoderConfig, HeadConfig, ModelConfig};
 use hearken_nn::models::{self, Model, Tokens};
-use hearken_nn::pass::{Noise, Pass};
+use hearken_nn::pass::{Layout, Noise, Pass};
 use hearken_nn::scope::Weights;
 use hearken_nn::slot;
 use hearken_tensor::Param;
+use hearken_tensor::ops::cross_entropy::Options;
 use hearken_train::{Cost, Evaluation, Extent, MicroLoss, Moment, Task, TrainConfig};
 use std::path::Path;
 
@@ -39,10 +40,14 @@ pub fn task(model: &ModelConfig, train: &TrainConfig, tokens: usize) -> Result<B
             let data = EncoderData::random(config, train.batch_size, tokens)?;
             Ok(Box::new(EncoderTask::with(built, data, train, &TaskConfig::default())?))
         }
+        ModelConfig::EncoderDecoder(_) | ModelConfig::RecurrentSeq2seq(_) => {
+            Ok(Box::new(Bare::new(built, train, tokens)))
+        }
     }
 }
 
-/// An encoder without a head, on its way to a loss that means nothing.
+/// A model on its way to a loss that means nothing: an encoder without a head, or an encoder-decoder
+/// whose sources and targets have the same length.
 struct Bare {
     model: Box<dyn Model>,
     rows: usize,
@@ -62,11 +67,18 @@ impl Task for Bare {
     }
 
     fn loss(&self, at: Moment) -> Result<MicroLoss> {
-        let cannot = || Error::new("the model does not encode", "choose another configuration");
-        let model = self.model.encodes().ok_or_else(cannot)?;
         let rows = self.rows / at.micro_batches;
         let ids = vec![0; rows * self.tokens];
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
+        if let Some(model) = self.model.translates() {
+            let lengths = Layout::padded(&vec![self.tokens; rows]);
+            let source = Tokens::new(&ids, rows).laid_out(lengths);
+            let tokens = Tokens::new(&ids, rows).about(&source);
+            let loss = model.loss(&tokens, &ids, &pass, Options::default());
+            return Ok(MicroLoss::new(loss.sum, loss.weight, ids.len()));
+        }
+        let cannot = || Error::new("the model does not encode", "choose another configuration");
+        let model = self.model.encodes().ok_or_else(cannot)?;
         let hidden = model.encode(&Tokens::new(&ids, rows), &pass);
         let out = model.pooled(&hidden, &pass).unwrap_or(hidden);
         Ok(MicroLoss::new(out.mean(), 1.0, ids.len()))
@@ -132,7 +144,10 @@ pub fn cost_of_run(config: &RunConfig) -> Result<Cost> {
 pub fn cache_bytes(model: &ModelConfig, tokens: usize, kind: CacheKind) -> Result<Option<u64>> {
     let run = || {
         let model = models::build(model, Weights::Drawn { seed: 0 });
-        model.generates().map(|model| slot::bytes_for(model, tokens, kind))
+        match model.translates() {
+            Some(model) => Some(slot::bytes_with_source(model, tokens, kind)),
+            None => model.generates().map(|model| slot::bytes_for(model, tokens, kind)),
+        }
     };
     Dry::new().run(run).map_err(|_| {
         let message = "the model needs more memory than a process has addresses for";

@@ -1,9 +1,9 @@
 //! Mistral: `MistralForCausalLM`. A Llama without biases whose tokens see a window: themselves and
 //! the `sliding_window` − 1 before, or everything if it is null.
 
-use super::Family;
 use super::llama::{IGNORED, NAMES, layer_types, read_variation, write_variation};
 use super::names::Names;
+use super::{Family, as_decoder};
 use crate::json::Fields;
 use hearken_base::Result;
 use hearken_nn::config::{AttentionConfig, BiasConfig, ModelConfig};
@@ -42,7 +42,7 @@ fn read_config(fields: &Fields<'_>) -> Result<ModelConfig> {
 }
 
 fn write_config(config: &ModelConfig) -> Option<Value> {
-    let stack = config.stack()?;
+    let stack = &as_decoder(config)?.stack;
     let window = match stack.attention {
         AttentionConfig::Full {} => Value::Null,
         AttentionConfig::Window { size } => json!(size),

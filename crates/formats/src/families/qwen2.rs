@@ -1,9 +1,9 @@
 //! Qwen2: `Qwen2ForCausalLM`. A Llama with biases on queries, keys and values alone. Layers from
 //! `max_window_layers` on may see a window; here all of them must, or none.
 
-use super::Family;
 use super::llama::{IGNORED, NAMES, layer_types, read_variation, write_variation};
 use super::names::Names;
+use super::{Family, as_decoder};
 use crate::json::{Fields, merged};
 use hearken_base::Result;
 use hearken_nn::config::{AttentionConfig, BiasConfig, ModelConfig};
@@ -65,7 +65,7 @@ fn window(fields: &Fields<'_>) -> Result<AttentionConfig> {
 }
 
 fn write_config(config: &ModelConfig) -> Option<Value> {
-    let stack = config.stack()?;
+    let stack = &as_decoder(config)?.stack;
     // RMSNorm never has a bias, whatever is said of norms.
     if (BiasConfig { norm: false, ..stack.bias }) != BIAS {
         return None;

@@ -423,3 +423,61 @@ impl RecurrentSeq2seqConfig {
         check_count((cells + 2.0 * self.vocabulary as f64) * wide)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ModelConfig;
+    use super::*;
+    use hearken_base::settings::Settings;
+
+    fn read(text: &str) -> Result<ModelConfig> {
+        let config: ModelConfig = Settings::parse(text, "m")?.read()?;
+        config.validate().map(|()| config)
+    }
+
+    #[test]
+    fn configurations_are_read_with_their_defaults() {
+        let lstm = read("kind = \"recurrent\"\ncontext = 8\nlayers = 2\nwidth = 16").unwrap();
+        assert_eq!(lstm, RecurrentConfig::new(CellKind::Lstm, 8, 2, 16).into());
+        let convolution =
+            read("kind = \"convolution\"\ncontext = 8\nlayers = 6\nwidth = 16\nkernel = 3")
+                .unwrap();
+        assert_eq!(convolution, ConvolutionConfig::new(8, 6, 16, 3).into());
+        let ModelConfig::Convolution(config) = convolution else { panic!("another kind") };
+        assert_eq!((config.receptive_field(), config.dilation(5)), (127, 32));
+        let config = ConvolutionConfig { cycle: Some(2), ..config };
+        assert_eq!((config.receptive_field(), config.dilation(5)), (19, 2));
+        let fixed = "kind = \"recurrent-seq2seq\"\nattention = \"none\"\ncontext = 8\nlayers = 1\n\
+                     width = 16";
+        let ModelConfig::RecurrentSeq2seq(fixed) = read(fixed).unwrap() else {
+            panic!("another kind")
+        };
+        assert_eq!((fixed.attention_width(), fixed.encoder_width()), (None, 16));
+    }
+
+    #[test]
+    fn absurd_numbers_are_named_with_a_hint() {
+        for (kind, setting, message) in [
+            ("recurrent", "width = 0", "model.width is 0, expected at least 1"),
+            ("recurrent", "layers = 10001", "model.layers is 10001, expected at most 10000"),
+            ("recurrent", "width = 200000000", "the model would have about"),
+            ("recurrent", "dropout = 1.0", "model.dropout is 1, expected 0 up to"),
+            ("recurrent", "init = { deviation = nan }", "model.init.deviation is NaN"),
+            ("convolution", "kernel = 0", "model.kernel is 0"),
+            ("convolution", "layers = 64", "model.cycle is 64: dilations of up to 2^63"),
+            ("convolution", "cycle = 0", "model.cycle is 0"),
+            ("convolution", "norm = { eps = 0.0 }", "model.norm.eps is 0"),
+            ("recurrent-seq2seq", "encoder_width = 0", "model.encoder_width is 0"),
+            ("recurrent-seq2seq", "attention_width = 0", "model.attention_width is 0"),
+        ] {
+            let key = setting.split(" =").next().unwrap();
+            let rest = ["context = 8", "layers = 1", "width = 8"];
+            let rest = rest.iter().filter(|line| !line.starts_with(&format!("{key} =")));
+            let first = [format!("kind = \"{kind}\""), setting.to_owned()];
+            let lines: Vec<String> =
+                first.into_iter().chain(rest.map(|line| (*line).to_owned())).collect();
+            let error = read(&lines.join("\n")).unwrap_err().to_string();
+            assert!(error.contains(message) && error.contains("\nhint: "), "{setting}: {error}");
+        }
+    }
+}
