@@ -38,6 +38,9 @@ presets![
     "story-masks",
     "story-pairs",
     "classifier",
+    "dates",
+    "numbers",
+    "translation",
 ];
 
 /// The text of a preset.

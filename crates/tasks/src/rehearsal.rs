@@ -7,7 +7,9 @@ use crate::config::{DataConfig, RunConfig, TaskConfig};
 use crate::data::TextData;
 use crate::encoder::{EncoderData, EncoderTask, Purpose};
 use crate::next_token::NextToken;
+use crate::seq2seq::{PairData, Seq2Seq};
 use hearken_base::{Error, Result};
+use hearken_data::conversions;
 use hearken_data::stories::{self, Exercise};
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_kernels::dry::Dry;
@@ -34,6 +36,10 @@ pub fn task(model: &ModelConfig, train: &TrainConfig, tokens: usize) -> Result<B
         }
         ModelConfig::Encoder(EncoderConfig { head: HeadConfig::None {}, .. }) => {
             Ok(Box::new(Bare::new(built, train, tokens)))
+        }
+        ModelConfig::EncoderDecoder(config) => {
+            let data = PairData::random(config, train.batch_size, tokens);
+            Ok(Box::new(Seq2Seq::with(built, data, train, &TaskConfig::default())?))
         }
         ModelConfig::Encoder(config) => {
             let data = EncoderData::random(config, train.batch_size, tokens)?;
@@ -91,6 +97,14 @@ impl Task for Bare {
 pub fn fit(model: &mut ModelConfig, data: &DataConfig) -> Option<String> {
     let exercise = Purpose::of(model).ok().and_then(Purpose::exercise);
     let exercise = exercise.filter(|_| data.paths.is_empty() && data.tokenizer_file.is_none());
+    if let ModelConfig::EncoderDecoder(config) = model
+        && config.vocabulary == 0
+        && data.paths.is_empty()
+        && data.generated.is_some()
+    {
+        config.vocabulary = conversions::tokenizer().vocabulary_size();
+        return Some(format!("{} tokens, the words of dates and numbers", config.vocabulary));
+    }
     let ModelConfig::Encoder(encoder) = model else { return None };
     let mut notes = Vec::new();
     if encoder.vocabulary == 0 && exercise.is_some() {

@@ -122,6 +122,7 @@ fn freeze(model: &dyn Model, task: &TaskConfig) -> Result<()> {
     }
     let layers = match model.config() {
         ModelConfig::Encoder(config) => config.stack.layers,
+        ModelConfig::EncoderDecoder(config) => config.stack.layers,
         ModelConfig::Decoder(config) => config.stack.layers,
     };
     if task.freeze > layers {
