@@ -28,11 +28,12 @@ use hearken_nn::models::{Model, Targets, Tokens};
 use hearken_tensor::ops::cross_entropy::IGNORED;
 use hearken_tensor::{Param, Tensor};
 
-/// The blocks of a model.
+/// The blocks of a model, of one with two stacks those that write.
 pub fn stack_of(config: &ModelConfig) -> &StackConfig {
     match config {
         ModelConfig::Decoder(config) => &config.stack,
         ModelConfig::Encoder(config) => &config.stack,
+        ModelConfig::EncoderDecoder(config) => &config.stack,
     }
 }
 

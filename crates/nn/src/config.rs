@@ -23,13 +23,15 @@
 
 mod choices;
 mod encoder;
+mod encoder_decoder;
 mod validate;
 
 pub use choices::{
     AttentionConfig, BiasConfig, Combine, DropoutConfig, FeedForwardConfig, FeedForwardKind,
-    InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling,
+    InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling, SineOrder,
 };
 pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
+pub use encoder_decoder::{Cross, EncoderDecoderConfig, EncoderSizes};
 
 use hearken_base::Result;
 use hearken_base::settings::{Setting, Table, Value};
@@ -43,11 +45,14 @@ pub enum ModelConfig {
     Decoder(DecoderConfig),
     /// Reads a whole text at once, in both directions (BERT).
     Encoder(EncoderConfig),
+    /// Reads a source with an encoder and writes a target with a decoder (T5, Marian).
+    EncoderDecoder(EncoderDecoderConfig),
 }
 
 impl Setting for ModelConfig {
     fn read(value: &Value<'_>) -> Result<Self> {
-        value.choice(&["decoder", "encoder"], |kind, t| match kind {
+        value.choice(&["decoder", "encoder", "encoder-decoder"], |kind, t| match kind {
+            "encoder-decoder" => EncoderDecoderConfig::fields(t).map(Self::EncoderDecoder),
             "encoder" => EncoderConfig::fields(t).map(Self::Encoder),
             _ => DecoderConfig::fields(t).map(Self::Decoder),
         })
@@ -60,6 +65,7 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.validate(),
             Self::Encoder(config) => config.validate(),
+            Self::EncoderDecoder(config) => config.validate(),
         }
     }
 
@@ -68,6 +74,7 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.vocabulary,
             Self::Encoder(config) => config.vocabulary,
+            Self::EncoderDecoder(config) => config.vocabulary,
         }
     }
 
@@ -76,6 +83,7 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.vocabulary = vocabulary,
             Self::Encoder(config) => config.vocabulary = vocabulary,
+            Self::EncoderDecoder(config) => config.vocabulary = vocabulary,
         }
     }
 
@@ -84,6 +92,7 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.context,
             Self::Encoder(config) => config.context,
+            Self::EncoderDecoder(config) => config.context,
         }
     }
 
@@ -92,6 +101,7 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.context = context,
             Self::Encoder(config) => config.context = context,
+            Self::EncoderDecoder(config) => config.context = context,
         }
     }
 
@@ -99,7 +109,7 @@ impl ModelConfig {
     /// head.
     pub fn outputs(&self) -> usize {
         match self {
-            Self::Decoder(_) => 0,
+            Self::Decoder(_) | Self::EncoderDecoder(_) => 0,
             Self::Encoder(config) => config.head.outputs(),
         }
     }
@@ -107,7 +117,7 @@ impl ModelConfig {
     /// How many types of tokens it knows; 0 for none.
     pub fn types(&self) -> usize {
         match self {
-            Self::Decoder(_) => 0,
+            Self::Decoder(_) | Self::EncoderDecoder(_) => 0,
             Self::Encoder(config) => config.types,
         }
     }
@@ -115,7 +125,7 @@ impl ModelConfig {
     /// What an encoder is used for; `None` of other kinds.
     pub fn head(&self) -> Option<&HeadConfig> {
         match self {
-            Self::Decoder(_) => None,
+            Self::Decoder(_) | Self::EncoderDecoder(_) => None,
             Self::Encoder(config) => Some(&config.head),
         }
     }
@@ -132,6 +142,7 @@ impl ModelConfig {
             | Self::Encoder(EncoderConfig { vocabulary, context, stack, .. }) => {
                 format!("{}, context {context}, vocabulary {vocabulary}", stack.sizes())
             }
+            Self::EncoderDecoder(config) => config.sizes(),
         }
     }
 
@@ -143,6 +154,7 @@ impl ModelConfig {
                 "{} layers × {} wide, {} heads, context {context}, {vocabulary} tokens",
                 stack.layers, stack.width, stack.heads
             ),
+            Self::EncoderDecoder(config) => config.summary(),
         }
     }
 }
@@ -156,6 +168,12 @@ impl From<DecoderConfig> for ModelConfig {
 impl From<EncoderConfig> for ModelConfig {
     fn from(config: EncoderConfig) -> Self {
         Self::Encoder(config)
+    }
+}
+
+impl From<EncoderDecoderConfig> for ModelConfig {
+    fn from(config: EncoderDecoderConfig) -> Self {
+        Self::EncoderDecoder(config)
     }
 }
 
@@ -218,6 +236,8 @@ pub struct StackConfig {
     pub feed_forward: FeedForwardConfig,
     /// Who sees whom, as far as the kind of model leaves that open.
     pub attention: AttentionConfig,
+    /// Are scores divided by √D? T5's are not.
+    pub scaled_scores: bool,
     /// Which layers have biases.
     pub bias: BiasConfig,
     /// α in `x + α·f(x)`.
@@ -245,6 +265,7 @@ impl StackConfig {
             position: t.or("position", PositionConfig::default())?,
             feed_forward: t.or("feed_forward", FeedForwardConfig::default())?,
             attention: t.or("attention", AttentionConfig::default())?,
+            scaled_scores: t.or("scaled_scores", true)?,
             bias: t.or("bias", BiasConfig::NONE)?,
             residual_scale: t.or("residual_scale", 1.0)?,
             dropout: t.or("dropout", DropoutConfig::default())?,
@@ -267,6 +288,7 @@ impl StackConfig {
             position: PositionConfig::default(),
             feed_forward: FeedForwardConfig::default(),
             attention: AttentionConfig::default(),
+            scaled_scores: true,
             bias: BiasConfig::NONE,
             residual_scale: 1.0,
             dropout: DropoutConfig::default(),
@@ -306,6 +328,11 @@ impl StackConfig {
         self.value_width.unwrap_or(self.head_width())
     }
 
+    /// What the product of a query and a key is multiplied by.
+    pub fn score_scale(&self) -> f32 {
+        if self.scaled_scores { 1.0 / (self.head_width() as f32).sqrt() } else { 1.0 }
+    }
+
     /// F
     pub fn feed_forward_width(&self) -> usize {
         // A width beyond all bounds is refused later, and must not overflow before.
@@ -321,7 +348,7 @@ impl StackConfig {
     pub fn token_width(&self) -> usize {
         match self.position {
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
-            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } } => {
+            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width }, .. } => {
                 self.width.saturating_sub(width)
             }
             _ => self.width,

@@ -68,11 +68,11 @@ impl Task for Bare {
     }
 
     fn loss(&self, at: Moment) -> Result<MicroLoss> {
-        let cannot = || Error::new("the model does not encode", "choose another configuration");
-        let model = self.model.encodes().ok_or_else(cannot)?;
         let rows = self.rows / at.micro_batches;
         let ids = vec![0; rows * self.tokens];
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
+        let cannot = || Error::new("the model does not encode", "choose another configuration");
+        let model = self.model.encodes().ok_or_else(cannot)?;
         let hidden = model.encode(&Tokens::new(&ids, rows), &pass);
         let out = model.pooled(&hidden, &pass).unwrap_or(hidden);
         Ok(MicroLoss::new(out.mean(), 1.0, ids.len()))
@@ -146,7 +146,10 @@ pub fn cost_of_run(config: &RunConfig) -> Result<Cost> {
 pub fn cache_bytes(model: &ModelConfig, tokens: usize, kind: CacheKind) -> Result<Option<u64>> {
     let run = || {
         let model = models::build(model, Weights::Drawn { seed: 0 });
-        model.generates().map(|model| slot::bytes_for(model, tokens, kind))
+        match model.translates() {
+            Some(model) => Some(slot::bytes_with_source(model, tokens, kind)),
+            None => model.generates().map(|model| slot::bytes_for(model, tokens, kind)),
+        }
     };
     Dry::new().run(run).map_err(|_| {
         let message = "the model needs more memory than a process has addresses for";

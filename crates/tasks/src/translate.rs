@@ -217,16 +217,6 @@ impl<'a> Translator<'a> {
     }
 }
 
-impl OpenModel {
-    /// The model as one that reads one text and writes another.
-    pub fn translates(&self) -> Result<&dyn Translates> {
-        self.model.translates().ok_or_else(|| {
-            let message = format!("the model in {} cannot translate", self.directory.display());
-            Error::new(message, "translate needs an encoder-decoder; see its config.json")
-        })
-    }
-}
-
 /// How much attention each token of a translation pays to each of the source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alignment {

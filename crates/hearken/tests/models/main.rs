@@ -7,6 +7,7 @@ mod explain;
 mod generate;
 mod inspect;
 mod plan;
+mod translate;
 
 use common::hearken;
 use hearken::data::tokenizer::Tokenizer;

@@ -1,8 +1,8 @@
 //! What the types of a configuration alone do not rule out. Every number has a range.
 
 use super::{
-    AttentionConfig, Combine, DecoderConfig, EncoderConfig, HeadConfig, PositionConfig,
-    RopeScaling, StackConfig,
+    AttentionConfig, Combine, Cross, DecoderConfig, EncoderConfig, EncoderDecoderConfig,
+    HeadConfig, PositionConfig, RopeScaling, StackConfig,
 };
 use hearken_base::{Error, Result};
 
@@ -43,12 +43,7 @@ impl DecoderConfig {
             check_sizes("model", &[("vocabulary", self.vocabulary, MOST)])?;
         }
         self.stack.validate("model")?;
-        if self.tied && self.stack.token_width() != self.stack.width {
-            return Err(Error::new(
-                "model.position stands beside the token, and model.tied is true",
-                "set tied = false, since the embedding is then narrower than the head",
-            ));
-        }
+        check_tied(self.tied, &self.stack)?;
         check_parameters(&self.stack, 2.0 * self.vocabulary as f64 + self.context as f64)
     }
 }
@@ -75,14 +70,7 @@ impl EncoderConfig {
 
     fn validate_head(&self) -> Result<()> {
         match &self.head {
-            HeadConfig::Tokens { .. }
-                if self.tied && self.stack.token_width() != self.stack.width =>
-            {
-                Err(Error::new(
-                    "model.position stands beside the token, and model.tied is true",
-                    "set tied = false, since the embedding is then narrower than the head",
-                ))
-            }
+            HeadConfig::Tokens { .. } => check_tied(self.tied, &self.stack),
             HeadConfig::Numbers { outputs: 0 } => {
                 check_sizes("model", &[("head.outputs", 0, MOST_OUTPUTS)])
             }
@@ -111,6 +99,47 @@ impl EncoderConfig {
             _ => Ok(()),
         }
     }
+}
+
+impl EncoderDecoderConfig {
+    /// Is this a model that can be built? The error says what is wrong and how to fix it.
+    pub fn validate(&self) -> Result<()> {
+        check_sizes("model", &[("context", self.context, MOST)])?;
+        if self.vocabulary > MOST {
+            check_sizes("model", &[("vocabulary", self.vocabulary, MOST)])?;
+        }
+        let encoder = self.encoder_stack();
+        self.stack.validate("model")?;
+        encoder.validate("model.encoder")?;
+        check_tied(self.tied, &self.stack)?;
+        let (ours, theirs) = (self.stack.layers, encoder.layers);
+        if self.cross == Cross::Layers && ours != theirs {
+            return Err(Error::new(
+                format!(
+                    "model.cross is \"layers\", and the encoder has {theirs} layers, the decoder \
+                     {ours}"
+                ),
+                "layer by layer needs equal numbers of layers: choose cross = \"last\"",
+            ));
+        }
+        let rows = 3.0 * self.vocabulary as f64 + 2.0 * self.context as f64;
+        // Cross-attention is about half a block more.
+        check_parameters(
+            &self.stack,
+            rows + 2.0 * encoder.about_parameters() / encoder.width as f64,
+        )
+    }
+}
+
+/// A head that is the embedding needs vectors as wide as the model.
+fn check_tied(tied: bool, stack: &StackConfig) -> Result<()> {
+    if tied && stack.token_width() != stack.width {
+        return Err(Error::new(
+            "model.position stands beside the token, and model.tied is true",
+            "set tied = false, since the embedding is then narrower than the head",
+        ));
+    }
+    Ok(())
 }
 
 /// A thousand times the largest model, and no count of bytes overflows. `rows` are those of the
@@ -233,7 +262,7 @@ impl StackConfig {
                 )
             }
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
-            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } }
+            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width }, .. }
                 if *width == 0 || *width >= self.width =>
             {
                 wrong(
@@ -241,7 +270,7 @@ impl StackConfig {
                     "it must be narrower than the width of the model",
                 )
             }
-            PositionConfig::Sinusoidal { combine }
+            PositionConfig::Sinusoidal { combine, .. }
                 if !self.position_width(*combine).is_multiple_of(2) =>
             {
                 wrong(

@@ -6,14 +6,17 @@
 
 mod decoder;
 mod encoder;
+mod encoder_decoder;
 mod encoding;
 mod targets;
 
 pub use decoder::Decoder;
 pub use encoder::Encoder;
+pub use encoder_decoder::EncoderDecoder;
 pub use encoding::{Classifies, Embedded, Encodes, FindsSpans, PredictsNumbers, Tags};
 pub use targets::{TargetKind, Targets, loss, outputs};
 
+use crate::block::Memory;
 use crate::cache::CacheKind;
 use crate::config::ModelConfig;
 use crate::layers::{Head, Loss};
@@ -42,6 +45,12 @@ pub trait Model: Debug + Send + Sync {
 
     /// The model as one that writes, if it can.
     fn generates(&self) -> Option<&dyn Generates> {
+        None
+    }
+
+    /// The model as one that reads a source and writes a target, if it does. It then predicts tokens
+    /// and writes, too, but only with a source.
+    fn translates(&self) -> Option<&dyn Translates> {
         None
     }
 
@@ -82,6 +91,8 @@ pub struct Tokens<'a> {
     pub types: Option<&'a [u32]>,
     /// What is special about the rows.
     pub layout: Layout,
+    /// What the rows are written about: as many rows, for models that [translate](Translates).
+    pub source: Option<&'a Tokens<'a>>,
 }
 
 impl<'a> Tokens<'a> {
@@ -92,7 +103,7 @@ impl<'a> Tokens<'a> {
             "{} tokens are not {rows} sequences of equal length",
             ids.len()
         );
-        Self { ids, rows, types: None, layout: Layout::default() }
+        Self { ids, rows, types: None, layout: Layout::default(), source: None }
     }
 
     /// The same, where tokens are of these types (B, T).
@@ -105,6 +116,12 @@ impl<'a> Tokens<'a> {
     /// The same, laid out like this.
     pub fn laid_out(self, layout: Layout) -> Self {
         Self { layout, ..self }
+    }
+
+    /// The same, as targets of the rows of `source`.
+    pub fn about(self, source: &'a Tokens<'a>) -> Self {
+        assert_eq!(source.rows, self.rows, "rows of the source and of the target");
+        Self { source: Some(source), ..self }
     }
 
     /// (B, T)
@@ -177,11 +194,31 @@ pub trait Generates: PredictsTokens {
     }
 }
 
+/// A model that reads a source and writes a target. As a [`PredictsTokens`] it takes target tokens with
+/// their [source](Tokens::about): row by row the token before each target (teacher forcing). Padding of
+/// the source is hidden by the lengths of its layout; targets that are padding are
+/// [`IGNORED`](hearken_tensor::ops::cross_entropy::IGNORED).
+pub trait Translates: Generates {
+    /// What the decoder attends to, of sources (B, S): hidden states (B, S, C) of the last layer of the
+    /// encoder, or of every layer.
+    fn read(&self, sources: &Tokens<'_>, pass: &Pass) -> Vec<Memory>;
+
+    /// The last hidden state (B, T, C) of target tokens whose sources were read.
+    fn continued(&self, tokens: &Tokens<'_>, sources: &[Memory], pass: &Pass) -> Var;
+
+    /// The state of a sequence for each of the sources (B, S), which are read at once: each may have a
+    /// length of its own. The first token that a sequence is fed is the one that begins targets.
+    fn begin(&self, sources: &Tokens<'_>, kind: CacheKind) -> Vec<Slot>;
+}
+
 /// Makes a model. Panics if the configuration is not valid.
 pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
     match config {
         ModelConfig::Decoder(config) => Box::new(Decoder::new(config.clone(), weights)),
         ModelConfig::Encoder(config) => Box::new(Encoder::new(config.clone(), weights)),
+        ModelConfig::EncoderDecoder(config) => {
+            Box::new(EncoderDecoder::new(config.clone(), weights))
+        }
     }
 }
 

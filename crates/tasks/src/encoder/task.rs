@@ -122,8 +122,8 @@ fn freeze(model: &dyn Model, task: &TaskConfig) -> Result<()> {
     }
     let layers = match model.config() {
         ModelConfig::Encoder(config) => config.stack.layers,
-        ModelConfig::EncoderDecoder(config) => config.stack.layers,
         ModelConfig::Decoder(config) => config.stack.layers,
+        ModelConfig::EncoderDecoder(config) => config.stack.layers,
     };
     if task.freeze > layers {
         return Err(Error::new(
