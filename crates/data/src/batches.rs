@@ -13,8 +13,9 @@
 //! | a window, each at its place | [`Windows`], an `Examples` | language models |
 //! | a document, padded | [`PaddedDocuments`], an `Examples` | classifiers, encoders |
 //! | several documents | [`PackedDocuments`], an `Examples` | language models of short texts |
-//! | a source and its target | [`Pairs`], an `Examples` | encoder–decoders |
+//! | a source and its target | [`Pairs`], an `Examples`; [`MadePairs`] | encoder–decoders |
 //! | any of these, with tokens hidden | [`Masked`], what it wraps | masked language models |
+//! | windows, with spans taken out | [`Denoised`], what it wraps | pre-training of encoder–decoders |
 //!
 //! ```
 //! use hearken_data::batches::{Batches, Documents, Frame, InOrder, Pairs, Shuffled};
@@ -40,6 +41,7 @@ mod packing;
 mod pairs;
 mod permutation;
 mod shuffled;
+mod spans;
 #[cfg(test)]
 pub(crate) mod testing;
 mod windows;
@@ -50,8 +52,9 @@ pub use examples::Examples;
 pub use in_order::InOrder;
 pub use masking::{Masked, Masking};
 pub use packing::PackedDocuments;
-pub use pairs::{Frame, Pairs};
+pub use pairs::{Frame, MadePairs, Pairs};
 pub use shuffled::Shuffled;
+pub use spans::{Corruption, Denoised};
 pub use windows::{ConsecutiveWindows, RandomWindows, Windows};
 
 use hearken_tensor::rng::Key;

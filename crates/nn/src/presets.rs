@@ -33,6 +33,8 @@ presets![
     "gru-small",
     "rnn-small",
     "convolution-small",
+    "numbers-bahdanau",
+    "numbers-fixed",
     "bert-base",
     "bert-large",
     "encoder-small",
@@ -42,6 +44,9 @@ presets![
     "story-masks",
     "story-pairs",
     "classifier",
+    "dates",
+    "numbers",
+    "translation",
 ];
 
 /// The text of a preset.

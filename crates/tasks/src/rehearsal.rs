@@ -7,18 +7,19 @@ use crate::config::{DataConfig, RunConfig, TaskConfig};
 use crate::data::TextData;
 use crate::encoder::{EncoderData, EncoderTask, Purpose};
 use crate::next_token::NextToken;
+use crate::seq2seq::{PairData, Seq2Seq};
 use hearken_base::{Error, Result};
+use hearken_data::conversions;
 use hearken_data::stories::{self, Exercise};
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_kernels::dry::Dry;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::config::{EncoderConfig, HeadConfig, ModelConfig};
 use hearken_nn::models::{self, Model, Tokens};
-use hearken_nn::pass::{Layout, Noise, Pass};
+use hearken_nn::pass::{Noise, Pass};
 use hearken_nn::scope::Weights;
 use hearken_nn::slot;
 use hearken_tensor::Param;
-use hearken_tensor::ops::cross_entropy::Options;
 use hearken_train::{Cost, Evaluation, Extent, MicroLoss, Moment, Task, TrainConfig};
 use std::path::Path;
 
@@ -36,18 +37,18 @@ pub fn task(model: &ModelConfig, train: &TrainConfig, tokens: usize) -> Result<B
         ModelConfig::Encoder(EncoderConfig { head: HeadConfig::None {}, .. }) => {
             Ok(Box::new(Bare::new(built, train, tokens)))
         }
+        ModelConfig::EncoderDecoder(_) | ModelConfig::RecurrentSeq2seq(_) => {
+            let data = PairData::random(model.vocabulary(), train.batch_size, tokens);
+            Ok(Box::new(Seq2Seq::with(built, data, train, &TaskConfig::default())?))
+        }
         ModelConfig::Encoder(config) => {
             let data = EncoderData::random(config, train.batch_size, tokens)?;
             Ok(Box::new(EncoderTask::with(built, data, train, &TaskConfig::default())?))
         }
-        ModelConfig::EncoderDecoder(_) | ModelConfig::RecurrentSeq2seq(_) => {
-            Ok(Box::new(Bare::new(built, train, tokens)))
-        }
     }
 }
 
-/// A model on its way to a loss that means nothing: an encoder without a head, or an encoder-decoder
-/// whose sources and targets have the same length.
+/// An encoder without a head, on its way to a loss that means nothing.
 struct Bare {
     model: Box<dyn Model>,
     rows: usize,
@@ -70,13 +71,6 @@ impl Task for Bare {
         let rows = self.rows / at.micro_batches;
         let ids = vec![0; rows * self.tokens];
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
-        if let Some(model) = self.model.translates() {
-            let lengths = Layout::padded(&vec![self.tokens; rows]);
-            let source = Tokens::new(&ids, rows).laid_out(lengths);
-            let tokens = Tokens::new(&ids, rows).about(&source);
-            let loss = model.loss(&tokens, &ids, &pass, Options::default());
-            return Ok(MicroLoss::new(loss.sum, loss.weight, ids.len()));
-        }
         let cannot = || Error::new("the model does not encode", "choose another configuration");
         let model = self.model.encodes().ok_or_else(cannot)?;
         let hidden = model.encode(&Tokens::new(&ids, rows), &pass);
@@ -103,6 +97,15 @@ impl Task for Bare {
 pub fn fit(model: &mut ModelConfig, data: &DataConfig) -> Option<String> {
     let exercise = Purpose::of(model).ok().and_then(Purpose::exercise);
     let exercise = exercise.filter(|_| data.paths.is_empty() && data.tokenizer_file.is_none());
+    if model.has_source()
+        && model.vocabulary() == 0
+        && data.paths.is_empty()
+        && data.generated.is_some()
+    {
+        let tokens = conversions::tokenizer().vocabulary_size();
+        model.set_vocabulary(tokens);
+        return Some(format!("{tokens} tokens, the words of dates and numbers"));
+    }
     let ModelConfig::Encoder(encoder) = model else { return None };
     let mut notes = Vec::new();
     if encoder.vocabulary == 0 && exercise.is_some() {

@@ -8,6 +8,7 @@ mod generate;
 mod inspect;
 mod plan;
 mod recurrent;
+mod translate;
 
 use common::hearken;
 use hearken::data::tokenizer::Tokenizer;
