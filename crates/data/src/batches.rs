@@ -13,8 +13,9 @@
 //! | a window, each at its place | [`Windows`], an `Examples` | language models |
 //! | a document, padded | [`PaddedDocuments`], an `Examples` | classifiers, encoders |
 //! | several documents | [`PackedDocuments`], an `Examples` | language models of short texts |
-//! | a source and its target | [`Pairs`], an `Examples` | encoder–decoders |
+//! | a source and its target | [`Pairs`], an `Examples`; [`MadePairs`] | encoder–decoders |
 //! | any of these, with tokens hidden | [`Masked`], what it wraps | masked language models |
+//! | windows, with spans taken out | [`Denoised`], what it wraps | pre-training of encoder–decoders |
 //!
 //! ```
 //! use hearken_data::batches::{Batches, Documents, Frame, InOrder, Pairs, Shuffled};
@@ -40,6 +41,7 @@ mod packing;
 mod pairs;
 mod permutation;
 mod shuffled;
+mod spans;
 #[cfg(test)]
 pub(crate) mod testing;
 mod windows;
@@ -50,9 +52,10 @@ pub use examples::Examples;
 pub use in_order::InOrder;
 pub use masking::{Masked, Masking};
 pub use packing::PackedDocuments;
-pub use pairs::{Frame, Pairs};
+pub use pairs::{Frame, MadePairs, Pairs};
 pub use shuffled::Shuffled;
-pub use windows::{RandomWindows, Windows};
+pub use spans::{Corruption, Denoised};
+pub use windows::{ConsecutiveWindows, RandomWindows, Windows};
 
 use hearken_tensor::rng::Key;
 use std::ops::Range;
@@ -90,6 +93,12 @@ pub trait Batches: Send + Sync {
     fn epoch(&self) -> Option<u64> {
         None
     }
+
+    /// Does every row of this step go on where the same row of the step before ended?
+    fn continues(&self, step: u64) -> bool {
+        let _ = step;
+        false
+    }
 }
 
 impl<B: Batches + ?Sized> Batches for Box<B> {
@@ -107,6 +116,10 @@ impl<B: Batches + ?Sized> Batches for Box<B> {
 
     fn epoch(&self) -> Option<u64> {
         (**self).epoch()
+    }
+
+    fn continues(&self, step: u64) -> bool {
+        (**self).continues(step)
     }
 }
 

@@ -179,6 +179,16 @@ pub(crate) fn too_short(what: &str, have: usize, need: usize) -> Error {
     )
 }
 
+/// Fewer ids than a window for each of the rows that read the text side by side.
+pub(crate) fn too_short_for_rows(have: usize, need: usize, rows: usize) -> Error {
+    Error::new(
+        format!(
+            "the training text has {have} tokens, and consecutive windows of {rows} rows take {need}"
+        ),
+        "give more text, a smaller batch, a shorter context, or set data.windows = \"random\"",
+    )
+}
+
 /// A document or a source without tokens: the `number`-th, counted from 1.
 pub(crate) fn empty_example(what: &str, number: usize, count: usize) -> Error {
     let message = format!("{what} {number} of {count} has no tokens");

@@ -1,5 +1,5 @@
-//! Texts with answers, read from the user's files: what classifiers, taggers, readers of questions
-//! and sentence encoders learn from.
+//! Texts with answers, read from the user's files: what classifiers, taggers, readers of questions,
+//! sentence encoders and translators learn from.
 //!
 //! | file | a row is |
 //! |---|---|
@@ -8,6 +8,8 @@
 //! | a directory | a text file in the folder of its class |
 //! | any other, for [`Ask::Tags`] | lines of a word and its tag, up to an empty line |
 //! | `.txt`, for [`Ask::Pairs`] | a line: a text without a partner |
+//! | `.tsv`, for [`Ask::Translations`] | a line: source, tab, target; names in a first line are optional |
+//! | two files ([`read_parallel`]) | line i of both |
 //!
 //! Labels are found in the data and sorted. Every row is used or refused with its file and line;
 //! none is left out silently. All rows are held in memory.
@@ -33,6 +35,7 @@ mod split;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod translations;
 
 pub use split::Split;
 
@@ -64,6 +67,8 @@ pub enum Ask {
     Spans,
     /// Another text that means the same, or how similar its meaning is.
     Pairs,
+    /// The text that a model should write.
+    Translations,
 }
 
 /// Which fields of a row are read.
@@ -73,7 +78,7 @@ pub struct Fields {
     pub text: String,
     /// The second text, where a row has two.
     pub second: Option<String>,
-    /// The label, the labels, the number or the similarity.
+    /// The label, the labels, the number, the similarity or the translation.
     pub label: String,
 }
 
@@ -120,6 +125,8 @@ pub enum Answer {
     Span(Range<usize>, Vec<String>),
     /// The two texts mean the same, or are as similar as this number says.
     Similar(Option<f32>),
+    /// The translation.
+    Text(String),
 }
 
 /// Rows and the labels that they use.
@@ -155,7 +162,7 @@ impl Dataset {
                 Answer::Class(class) => count(*class),
                 Answer::Several(classes) => classes.iter().for_each(|class| count(*class)),
                 Answer::Tags(words) => words.iter().for_each(|(_, tag)| count(*tag)),
-                Answer::Numbers(_) | Answer::Span(..) | Answer::Similar(_) => {}
+                Answer::Numbers(_) | Answer::Span(..) | Answer::Similar(_) | Answer::Text(_) => {}
             }
         }
         counts
@@ -175,20 +182,62 @@ pub fn read(
     fields: &Fields,
     known: Option<&[String]>,
 ) -> Result<Dataset> {
-    let mut interpreter = interpret::Interpreter::new(ask, fields, known);
+    let mut all = Vec::new();
+    for path in paths {
+        all.extend(readers(path, ask, fields)?);
+    }
+    read_all(all, interpret::Interpreter::new(ask, fields, known))
+}
+
+/// Reads texts and their translations from files in pairs: line i of the one belongs to line i of
+/// the other.
+pub fn read_parallel(sources: &[PathBuf], targets: &[PathBuf]) -> Result<Dataset> {
+    if sources.len() != targets.len() {
+        let (sources, targets) = (sources.len(), targets.len());
+        return Err(Error::new(
+            format!("{sources} files of sources and {targets} of targets"),
+            "every file of sources has one of targets, in the same order",
+        ));
+    }
+    let mut all: Vec<(Box<dyn Reader>, PathBuf)> = Vec::new();
+    for (source, target) in sources.iter().zip(targets) {
+        let files = [plain_file(source)?, plain_file(target)?];
+        let names = [source.clone(), target.clone()];
+        all.push((Box::new(translations::Parallel::new(files, names)), source.clone()));
+    }
+    let fields = Fields::default();
+    read_all(all, interpret::Interpreter::new(Ask::Translations, &fields, None))
+}
+
+fn plain_file(path: &Path) -> Result<fs::File> {
+    let metadata = fs::metadata(path).map_err(error::on("read", path))?;
+    if metadata.is_dir() {
+        let message = format!("{} is a directory", path.display());
+        return Err(Error::new(message, "expected a text file with a text per line"));
+    }
+    hearken_store::files::open(path)
+}
+
+fn read_all(
+    readers: Vec<(Box<dyn Reader>, PathBuf)>,
+    mut interpreter: interpret::Interpreter<'_>,
+) -> Result<Dataset> {
     let mut files: Vec<PathBuf> = Vec::new();
     let mut bytes = 0_u64;
-    for path in paths {
-        for (reader, file) in readers(path, ask, fields)? {
-            files.push(file);
-            let number = (files.len() - 1) as u32;
-            read_file(reader, number, &files, &mut interpreter, &mut bytes)?;
-        }
+    for (reader, file) in readers {
+        files.push(file);
+        let number = (files.len() - 1) as u32;
+        read_file(reader, number, &files, &mut interpreter, &mut bytes)?;
     }
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let mut data = interpreter.finish(files)?;
     if data.rows.is_empty() {
-        let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(error::empty(&names.join(", ")));
+        return Err(match data.notes.first() {
+            Some(note) => {
+                Error::new(format!("no pair can be used: {note}"), "is it the right file?")
+            }
+            None => error::empty(&names.join(", ")),
+        });
     }
     data.notes.dedup();
     Ok(data)
@@ -254,9 +303,17 @@ fn readers(path: &Path, ask: Ask, fields: &Fields) -> Result<Vec<(Box<dyn Reader
     let reader: Box<dyn Reader> = match extension.to_ascii_lowercase().as_str() {
         "jsonl" | "ndjson" => Box::new(lines::Lines::new(file, interpret::wanted(ask, fields))),
         "csv" => Box::new(tables::Table::new(file, b',')),
+        "tsv" if ask == Ask::Translations => Box::new(translations::Tabbed::new(file, fields)),
         "tsv" => Box::new(tables::Table::new(file, b'\t')),
         "txt" if ask == Ask::Pairs => Box::new(lines::Sentences::new(file, &fields.text)),
         _ if ask == Ask::Tags => Box::new(columns::Columns::new(file)),
+        _ if ask == Ask::Translations => {
+            return Err(Error::new(
+                format!("{} holds no pairs of source and target", path.display()),
+                "expected .tsv, .jsonl or .csv; two files whose lines belong together are given \
+                 with --source and --target",
+            ));
+        }
         _ => {
             return Err(Error::new(
                 format!("{} is not labelled data", path.display()),

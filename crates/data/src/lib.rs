@@ -6,12 +6,14 @@
 //! - [`batches`]: which ids a training step sees, as a function of the seed and the step alone.
 //! - [`labelled`]: texts with labels, tags, answers or numbers, from JSON lines, tables and folders.
 //! - [`frames`]: one text or two between the special tokens of encoders, and windows of long ones.
+//! - [`conversions`]: dates and numbers in words and digits, for models that read and write.
 //! - [`stories`]: an endless supply of small stories whose entropy is computed exactly, so that
 //!   a loss can be compared with the floor that no model can beat.
 //!
 //! Legend: `B` batch, `T` target length, `S` source length, `V` vocabulary.
 
 pub mod batches;
+pub mod conversions;
 pub mod corpus;
 mod digest;
 mod error;

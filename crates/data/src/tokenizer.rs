@@ -183,6 +183,11 @@ impl Tokenizer {
         ids
     }
 
+    /// The sentinels that stand for spans of a text ([`SpecialText::sentinels`]), in order.
+    pub fn sentinels(&self) -> Vec<u32> {
+        (0..).map_while(|i| self.specials.get(&training::sentinel(i)).copied()).collect()
+    }
+
     /// Is `id` a special token?
     pub fn is_special(&self, id: u32) -> bool {
         self.specials.values().any(|&special| special == id)
@@ -269,6 +274,26 @@ impl Tokenizer {
             Ok(tokenizer) if tokenizer.vocabulary == characters.len() => tokenizer,
             other => panic!("no tokenizer of {characters:?}: {other:?}"),
         }
+    }
+
+    /// One id per piece, in the given order, and the special tokens of
+    /// [encoder-decoders](Self::pair_specials): a text is cut into words with the space before them,
+    /// single digits and single signs, and what is not a piece is unknown. Panics if a piece is given
+    /// twice.
+    pub fn of_pieces(pieces: &[String]) -> Self {
+        let specials = Self::pair_specials();
+        let json = assemble::pieces(pieces, &specials);
+        match Self::from_value(&json, None) {
+            Ok(tokenizer) if tokenizer.vocabulary == pieces.len() + specials.len() => tokenizer,
+            other => panic!("no tokenizer of {pieces:?}: {other:?}"),
+        }
+    }
+
+    /// The special tokens of models that read one text and write another: padding, which is also
+    /// what a decoder sees first, the end of a text, and the unknown token.
+    pub fn pair_specials() -> Vec<SpecialText> {
+        let specials = [(Special::Pad, "<pad>"), (Special::Eos, "</s>"), (Special::Unk, "<unk>")];
+        specials.map(|(special, text)| SpecialText::new(special, text)).to_vec()
     }
 
     /// One id per word, in the given order, then the special tokens of encoders; other words are

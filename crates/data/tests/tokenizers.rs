@@ -141,7 +141,7 @@ fn what_is_saved_loads_again() {
     for (name, training) in trainings() {
         let mut training = training;
         // A text that nobody would guess: the role comes from tokenizer_config.json.
-        training.specials.retain(|special| special.special != Special::Eos);
+        training.specials.retain(|special| special.special != Some(Special::Eos));
         training.specials.push(SpecialText::new(Special::Eos, "<<fin>>"));
         let tokenizer = training.train_on_text(&text).unwrap();
         let directory = folder.path().join(name);

@@ -38,7 +38,7 @@ fn right_side(
     place: &[usize],
 ) -> Option<(String, f64)> {
     let config = model.config();
-    let stack = stack_of(&config);
+    let stack = stack_of(&config).ok()?;
     let prefix = stage.block().map_or(String::new(), |block| format!("blocks.{block}."));
     let value = |part: &str| flow.value(&format!("{prefix}{part}"));
     let weight = |part: &str| parameter(model, &format!("{prefix}{part}")).map(Param::value);

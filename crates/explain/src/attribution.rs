@@ -93,7 +93,7 @@ pub fn contributions(
     token: u32,
 ) -> Result<Vec<Contribution>> {
     let config = model.config();
-    let stack = stack_of(&config);
+    let stack = stack_of(&config)?;
     let readout = Readout::of(model, stack)?;
     let token = token as usize;
     let missing = || Error::new("the trace is incomplete", "trace everything");
@@ -138,7 +138,7 @@ pub fn contributions(
 /// What would be predicted at `place` from the residual stream of each half-layer.
 pub fn lens(model: &dyn Model, flow: &Flow, place: usize, count: usize) -> Result<Vec<Glimpse>> {
     let config = model.config();
-    let readout = Readout::of(model, stack_of(&config))?;
+    let readout = Readout::of(model, stack_of(&config)?)?;
     let is_stream =
         |name: &str| name.ends_with("residual_middle") || name.ends_with("residual_after");
     let first = flow.stages.iter().find(|stage| stage.name == "blocks.0.residual_before");

@@ -109,7 +109,7 @@ pub struct HeadEffect {
 /// Every head silenced by itself: attention is not explanation.
 pub fn heads(model: &dyn Model, flow: &Flow, target: (usize, u32)) -> Result<Vec<HeadEffect>> {
     let config = model.config();
-    let stack = stack_of(&config);
+    let stack = stack_of(&config)?;
     let before = loss(model, &flow.ids, target, Taps::new())?;
     let mut found = Vec::new();
     for layer in 0..stack.layers {

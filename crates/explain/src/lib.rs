@@ -28,12 +28,14 @@ use hearken_nn::models::{Model, Targets, Tokens};
 use hearken_tensor::ops::cross_entropy::IGNORED;
 use hearken_tensor::{Param, Tensor};
 
-/// The blocks of a model.
-pub fn stack_of(config: &ModelConfig) -> &StackConfig {
-    match config {
-        ModelConfig::Decoder(config) => &config.stack,
-        ModelConfig::Encoder(config) => &config.stack,
-    }
+/// The blocks of a model, which only Transformers have.
+pub fn stack_of(config: &ModelConfig) -> Result<&StackConfig> {
+    config.stack().ok_or_else(|| {
+        Error::new(
+            format!("a model without attention: {}", config.summary()),
+            "explain shows Transformers; `inspect trace` shows the values inside any model",
+        )
+    })
 }
 
 /// A parameter by its name.

@@ -39,7 +39,7 @@ fn every_line_of_arithmetic_comes_to_the_number_it_explains() {
                 assert!(close, "{name}, {}: {} but {want}", stage.name, line.text);
             }
         }
-        let layers = stack_of(&model.config()).layers;
+        let layers = stack_of(&model.config()).unwrap().layers;
         assert!(lines >= 3 * 8 * layers, "{name}: only {lines} lines");
     }
 }
@@ -78,7 +78,7 @@ fn the_last_glimpse_of_the_lens_is_the_prediction() {
     let model = small();
     let flow = Flow::of(&model, &IDS, None, None).unwrap();
     let glimpses = lens(&model, &flow, 6, 3).unwrap();
-    assert_eq!(glimpses.len(), 1 + 2 * stack_of(&model.config()).layers);
+    assert_eq!(glimpses.len(), 1 + 2 * stack_of(&model.config()).unwrap().layers);
     let logits = flow.value("logits").unwrap();
     let last = &logits.data()[6 * logits.shape().width()..];
     let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
@@ -134,7 +134,7 @@ fn patching_everything_gives_the_other_prompt_and_patching_nothing_gives_this_on
 fn heads_are_silenced_one_by_one_or_together() {
     let model = small();
     let flow = Flow::of(&model, &IDS, Some((6, 3)), None).unwrap();
-    let StackConfig { layers, heads: count, .. } = *stack_of(&model.config());
+    let StackConfig { layers, heads: count, .. } = *stack_of(&model.config()).unwrap();
     let effects = heads(&model, &flow, (6, 3)).unwrap();
     assert_eq!(effects.len(), layers * count);
     let first = [Pattern::from("blocks.0.attention.mixed[0]")];

@@ -11,11 +11,14 @@ use hearken_base::{Error, Kind, Result};
 use hearken_nn::config::{HeadConfig, ModelConfig, PoolerConfig};
 use hearken_nn::models::{self, Model};
 use hearken_nn::scope::Weights;
-use hearken_store::Writer;
+use hearken_store::{TensorFile, Writer};
 use hearken_tensor::{Param, Shape, Storage, Tensor};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::path::Path;
+
+/// Numbers of a tensor that are compared at a time: 4 MB.
+const AT_ONCE: usize = 1 << 20;
 
 /// What a directory holds.
 #[derive(Debug)]
@@ -89,9 +92,10 @@ impl Described {
             let message = format!("{}: there are no labels", path.display());
             return Err(Error::new(message, "expected at least one"));
         }
-        let special = SpecialTokens::read(directory, &fields)?;
+        let special = SpecialTokens::read(directory, &fields, config.has_source())?;
         let files = WeightFiles::open(directory)?;
         without_missing_pooler(&mut config, &files);
+        with_the_head_of(&mut config, family, &files)?;
         Ok(Self { family, config, special, files })
     }
 }
@@ -104,6 +108,43 @@ fn without_missing_pooler(config: &mut ModelConfig, files: &WeightFiles) {
     {
         config.pooler = PoolerConfig::None;
     }
+}
+
+/// T5's config.json does not say for sure whether the head is the embedding, and Marian's not whether
+/// it has a bias.
+fn with_the_head_of(config: &mut ModelConfig, family: &Family, files: &WeightFiles) -> Result<()> {
+    let ModelConfig::EncoderDecoder(config) = config else { return Ok(()) };
+    match family.model_type {
+        "t5" => {
+            config.tied = match (files.find("lm_head.weight"), files.find("shared.weight")) {
+                (Some(head), Some(table)) => {
+                    same_numbers((head, "lm_head.weight"), (table, "shared.weight"))?
+                }
+                _ => true,
+            };
+        }
+        "marian" => config.logits_bias = files.find("final_logits_bias").is_some(),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Are two tensors equal, number by number?
+fn same_numbers((a, first): (&TensorFile, &str), (b, second): (&TensorFile, &str)) -> Result<bool> {
+    if a.shape(first)? != b.shape(second)? {
+        return Ok(false);
+    }
+    let total: usize = a.shape(first)?.iter().product();
+    for start in (0..total).step_by(AT_ONCE) {
+        let count = AT_ONCE.min(total - start);
+        let (mut x, mut y) = (vec![0.0; count], vec![0.0; count]);
+        a.read_range(first, start, &mut x)?;
+        b.read_range(second, start, &mut y)?;
+        if x != y {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Gives a model the weights of a directory, in f32. The directory must hold exactly its parameters.
@@ -225,10 +266,12 @@ pub fn save(
         "architectures": [family.architecture],
         "dtype": "float32",
     });
-    let described = json::merged(json::merged(about, special.to_json()), own);
+    let translates = model.translates().is_some();
+    let special = if translates { special.to_json_of_translator() } else { special.to_json() };
+    let described = json::merged(json::merged(about, special.clone()), own);
     json::write(&directory.join("config.json"), &described)?;
-    if model.generates().is_some() {
-        json::write(&directory.join("generation_config.json"), &special.to_json())?;
+    if translates || model.generates().is_some() {
+        json::write(&directory.join("generation_config.json"), &special)?;
     }
     if let ModelConfig::Encoder(config) = &config
         && !matches!(family.names, Names::Same)

@@ -6,10 +6,13 @@ use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::path::Path;
 
+/// The token that begins the targets of an encoder-decoder.
+const START: &str = "decoder_start_token_id";
+
 /// Tokens that begin, end or fill up a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Begins a text.
+    /// Begins a text; of an encoder-decoder, a target.
     pub begin: Option<u32>,
     /// Each of them ends a text.
     pub ends: Vec<u32>,
@@ -18,8 +21,9 @@ pub struct SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// What the directory says: `generation_config.json` if it is there and says so, else `config`.
-    pub fn read(directory: &Path, config: &Fields<'_>) -> Result<Self> {
+    /// What the directory of a model, which perhaps `translates`, says: `generation_config.json` if it
+    /// is there and says so, else `config`.
+    pub fn read(directory: &Path, config: &Fields<'_>, translates: bool) -> Result<Self> {
         let path = directory.join("generation_config.json");
         let generation = match json::read(&path) {
             Err(error) if error.kind() == Kind::Io(ErrorKind::NotFound) => Value::Null,
@@ -35,8 +39,9 @@ impl SpecialTokens {
             if first.is_empty() { read_ids(config, key) } else { Ok(first) }
         };
         let one = |key: &str| find(key).map(|ids| ids.first().copied());
+        let start = if translates { one(START)? } else { None };
         Ok(Self {
-            begin: one("bos_token_id")?,
+            begin: start.or(one("bos_token_id")?),
             ends: find("eos_token_id")?,
             pad: one("pad_token_id")?,
         })
@@ -49,6 +54,12 @@ impl SpecialTokens {
             "eos_token_id": json::ids(&self.ends),
             "pad_token_id": self.pad,
         })
+    }
+
+    /// The same of a model that translates.
+    pub fn to_json_of_translator(&self) -> Value {
+        let own = json!({ "bos_token_id": null, START: self.begin });
+        json::merged(self.to_json(), own)
     }
 }
 

@@ -5,7 +5,8 @@ use hearken_formats::{Family, SpecialTokens, load, load_as, save};
 use hearken_nn::config::{
     AttentionConfig, BiasConfig, DecoderConfig, DropoutConfig, FeedForwardKind, ModelConfig,
 };
-use hearken_nn::models::{Decoder, Model, PredictsTokens, Tokens};
+use hearken_nn::models::{self, Decoder, Model, PredictsTokens, Tokens};
+use hearken_nn::scope::Weights;
 use hearken_nn::variants;
 use hearken_tensor::{HalfTensor, Role, Storage};
 use serde_json::{Value, json};
@@ -59,6 +60,24 @@ fn every_variant_comes_back_to_the_bit() {
     }
     for family in ALL.iter().filter(|family| !ENCODERS.contains(&family.model_type)) {
         assert!(families.contains(family), "no variant is written as {family:?}");
+    }
+}
+
+#[test]
+fn models_without_attention_come_back_to_the_bit() {
+    for (name, config) in variants::without_attention() {
+        let directory = tempdir().unwrap();
+        let model = models::build(&config, Weights::Drawn { seed: 3 });
+        let family = save(directory.path(), model.as_ref(), &special()).unwrap();
+        assert_eq!(family.model_type, "hearken", "{name}");
+        let loaded = load(directory.path()).unwrap();
+        assert_eq!(loaded.model.config(), config, "{name}");
+        assert_eq!(bits(loaded.model.as_ref()), bits(model.as_ref()), "{name}");
+        let ids: Vec<u32> = (0..10).map(|i| i * 7 % 13).collect();
+        let tokens = Tokens::new(&ids, 2);
+        let [one, two] =
+            [&model, &loaded.model].map(|m| m.predicts_tokens().unwrap().logits(&tokens));
+        assert_eq!(one.data(), two.data(), "{name}");
     }
 }
 

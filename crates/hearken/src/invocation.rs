@@ -31,7 +31,7 @@ pub(crate) fn runnable(text: &str) -> Cow<'_, str> {
 }
 
 fn replaced<'a>(text: &'a str, program: &str) -> Cow<'a, str> {
-    const COMMANDS: [&str; 12] = [
+    const COMMANDS: [&str; 13] = [
         "bench",
         "doctor",
         "eval",
@@ -44,6 +44,7 @@ fn replaced<'a>(text: &'a str, program: &str) -> Cow<'a, str> {
         "train",
         "classify",
         "embed",
+        "translate",
     ];
     if program == "hearken" || !text.contains("hearken ") {
         return Cow::Borrowed(text);

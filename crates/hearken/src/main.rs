@@ -50,6 +50,7 @@ Examples:
   hearken eval book.txt              how well it predicts a text
   hearken report runs/a runs/b       compare runs on one page
   hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
+  hearken translate letters.txt      rewrite texts with an encoder-decoder
   hearken explain --prompt 'The cat'  every number on a prompt's way through a model
   hearken inspect weights            names, shapes and norms of its weights
   hearken lesson                     a course whose numbers are computed as you read
@@ -74,6 +75,7 @@ enum Command {
     Report(commands::report::Arguments),
     Tokenizer(commands::tokenizer::Arguments),
     Train(commands::train::Arguments),
+    Translate(commands::translate::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Tokenizer(arguments) => commands::tokenizer::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),
+        Command::Translate(arguments) => commands::translate::run(&arguments),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

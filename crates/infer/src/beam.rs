@@ -1,9 +1,10 @@
 //! Beam search: keep the `beams` likeliest texts at every step.
 //!
 //! A text of n new tokens scores `Σ ln p / nᵅ`; α = 0 prefers short texts, α = 1 is the mean per
-//! token, above 1 prefers long ones. A text that ends with a final token leaves the race; the
-//! search stops when no running text can overtake the worst of the kept finished ones, or at the
-//! token limit.
+//! token, above 1 prefers long ones. A text that ends with a final token leaves the race, if it is
+//! among the `beams` likeliest of its step; the search stops when no running text can overtake the
+//! worst of the kept finished ones, or at the token limit. With one beam it takes the likeliest token
+//! of every step and stops at the first final one, as greedy decoding does.
 
 /// How a sequence goes on: as a copy of sequence `parent` of the step before, with one more token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub struct Found {
 }
 
 /// ln softmax, in f64.
-fn log_softmax(logits: &[f32]) -> Vec<f64> {
+pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|l| f64::from(l - top).exp()).sum();
     logits.iter().map(|l| f64::from(l - top) - sum.ln()).collect()
@@ -116,14 +117,16 @@ impl Searching {
         }
         next.sort_unstable_by(better);
         let (mut grown, mut branches) = (Vec::new(), Vec::new());
-        for (log_probability, parent, token) in next {
+        for (rank, (log_probability, parent, token)) in next.into_iter().enumerate() {
             if log_probability == f64::NEG_INFINITY || log_probability.is_nan() {
                 continue;
             }
             let tokens: Vec<u32> = [running[parent].1.as_slice(), &[token]].concat();
             if search.ends.contains(&token) {
-                let score = search.score(log_probability, length);
-                finished.push(Found { tokens, log_probability, score });
+                if rank < search.beams {
+                    let score = search.score(log_probability, length);
+                    finished.push(Found { tokens, log_probability, score });
+                }
             } else if grown.len() < search.beams {
                 grown.push((log_probability, tokens));
                 branches.push(Branch { parent, token });
@@ -136,7 +139,7 @@ impl Searching {
         // favours: now, or at the very end.
         let reachable = search.score(*best, length).max(search.score(*best, search.most_tokens));
         let settled = finished.len() == search.beams
-            && finished.last().is_some_and(|worst| worst.score >= reachable);
+            && finished.last().is_some_and(|worst| search.beams == 1 || worst.score >= reachable);
         if settled {
             return Vec::new();
         }
@@ -202,6 +205,18 @@ mod tests {
         let best = &search(2).run(&mut garden_path())[0];
         assert_eq!(best.tokens, [2, 3]);
         assert!((best.log_probability - (0.4_f64 * 0.95).ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn one_beam_is_greedy_whatever_the_penalty() {
+        // An end of 0.4 beside 0.6, and after a likely end a text that would score better per token.
+        let table = vec![ln(&[0.0, 0.6, 0.4]), ln(&[0.45, 0.0, 0.55]), ln(&[1.0, 0.0, 0.0])];
+        for length_penalty in [-1.0, 0.0, 1.0, 3.0] {
+            let search = BeamSearch { beams: 1, length_penalty, most_tokens: 9, ends: vec![2] };
+            let found = search.run(&mut Chain { table: table.clone() });
+            assert_eq!(found.len(), 1, "{length_penalty}");
+            assert_eq!(found[0].tokens, [1, 2], "{length_penalty}");
+        }
     }
 
     #[test]

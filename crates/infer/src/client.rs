@@ -66,7 +66,7 @@ pub enum Event {
     },
 }
 
-fn stopped() -> Error {
+pub(crate) fn stopped() -> Error {
     Error::new("the engine has stopped", "this is a mistake of the program: please report it")
 }
 
@@ -75,7 +75,11 @@ impl Client {
         Self { engine, limits }
     }
 
-    fn submit(&self, submission: Submission) -> Result<()> {
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn submit(&self, submission: Submission) -> Result<()> {
         self.engine.send(submission).map_err(|_| stopped())
     }
 
@@ -98,6 +102,7 @@ impl Client {
             self.submit(Submission {
                 job: Box::new(job),
                 prompt: request.prompt.clone(),
+                source: None,
                 cache: request.cache,
                 most_sequences: count,
                 most_tokens: request.most_tokens,
@@ -123,6 +128,7 @@ impl Client {
         let reader = Arc::downgrade(&alive);
         self.submit(Submission {
             prompt: prompt.to_vec(),
+            source: None,
             cache: Some(kind),
             most_sequences: search.beams,
             most_tokens: search.most_tokens,
@@ -251,11 +257,11 @@ impl Job for Writing {
 }
 
 /// A beam search.
-struct Search {
-    searching: Searching,
-    result: Sender<Result<Vec<Found>>>,
+pub(crate) struct Search {
+    pub(crate) searching: Searching,
+    pub(crate) result: Sender<Result<Vec<Found>>>,
     /// Does the client still wait?
-    reader: Weak<()>,
+    pub(crate) reader: Weak<()>,
 }
 
 impl Job for Search {

@@ -1,6 +1,7 @@
 //! The engine: one thread that owns all sequences that are being decoded.
 //!
-//! [Clients](Client) hand in jobs: a text to continue, several samples of one, a beam search. Every
+//! [Clients](Client) hand in jobs: a text to continue, several samples of one, a beam search, a
+//! translation, whose source is read when the job is let in, with those of others that are. Every
 //! step takes the new tokens of all running sequences through the model at once; between steps new
 //! jobs join and finished ones leave. A job chooses its next tokens on the engine's thread, so that
 //! no sequence waits for another thread; what it has to say goes to its client by a channel. A job
@@ -13,7 +14,8 @@ use hearken_base::Error;
 use hearken_kernels::isa::{self, Isa};
 use hearken_kernels::threads;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::models::Generates;
+use hearken_nn::models::{Generates, Tokens, Translates};
+use hearken_nn::pass::Layout;
 use hearken_nn::slot::{Feed, Slot};
 use hearken_tensor::Tensor;
 use std::collections::VecDeque;
@@ -56,6 +58,8 @@ pub(crate) trait Job: Send {
 pub(crate) struct Submission {
     pub(crate) job: Box<dyn Job>,
     pub(crate) prompt: Vec<u32>,
+    /// What is to be translated. Only for engines of models that translate, and with a cache.
+    pub(crate) source: Option<Vec<u32>>,
     pub(crate) cache: Option<CacheKind>,
     /// The most sequences that it has at a time.
     pub(crate) most_sequences: usize,
@@ -84,13 +88,31 @@ pub fn with_engine<R>(
     most_sequences: usize,
     clients: impl FnOnce(&Client) -> R,
 ) -> R {
+    beside(model, None, most_sequences, clients)
+}
+
+/// As [`with_engine`], for translations.
+pub fn with_translator<R>(
+    model: &dyn Translates,
+    most_sequences: usize,
+    clients: impl FnOnce(&Client) -> R,
+) -> R {
+    beside(model, Some(model), most_sequences, clients)
+}
+
+fn beside<R>(
+    model: &dyn Generates,
+    sources: Option<&dyn Translates>,
+    most_sequences: usize,
+    clients: impl FnOnce(&Client) -> R,
+) -> R {
     let (client, engine) = engine(model, most_sequences);
     let (set, count) = (isa::current(), threads::count());
     std::thread::scope(|scope| {
         let engine = scope.spawn(move || {
             threads::with_threads(count, || match set {
-                Isa::Amx => engine.run(model),
-                set => isa::with_isa(set, || engine.run(model)),
+                Isa::Amx => engine.work(model, sources),
+                set => isa::with_isa(set, || engine.work(model, sources)),
             });
         });
         let result = clients(&client);
@@ -145,6 +167,11 @@ impl Engine {
     /// Works until all clients are gone and their jobs done. `model` is the one that the engine was
     /// made for.
     pub fn run(self, model: &dyn Generates) {
+        self.work(model, None);
+    }
+
+    /// The same; `sources` is the model, if it translates.
+    fn work(self, model: &dyn Generates, sources: Option<&dyn Translates>) {
         let mut waiting = VecDeque::new();
         let mut active: Vec<Active> = Vec::new();
         loop {
@@ -155,7 +182,7 @@ impl Engine {
                 }
             }
             waiting.extend(self.submissions.try_iter());
-            self.admit(model, &mut waiting, &mut active);
+            self.admit(model, sources, &mut waiting, &mut active);
             active.retain_mut(|active| {
                 active.reader = active.job.reader();
                 match active.reader {
@@ -186,16 +213,21 @@ impl Engine {
     fn admit(
         &self,
         model: &dyn Generates,
+        sources: Option<&dyn Translates>,
         waiting: &mut VecDeque<Submission>,
         active: &mut Vec<Active>,
     ) {
+        let mut used: usize = active.iter().map(|active| active.most_sequences).sum();
+        let mut admitted = Vec::new();
         while let Some(next) = waiting.front() {
-            let used: usize = active.iter().map(|active| active.most_sequences).sum();
             if used > 0 && used + next.most_sequences > self.most_sequences {
-                return;
+                break;
             }
-            let Some(mut next) = waiting.pop_front() else { return };
-            let slot = next.cache.map(|kind| model.slot(kind));
+            used += next.most_sequences;
+            admitted.extend(waiting.pop_front());
+        }
+        let slots = slots_of(model, sources, &admitted);
+        for (mut next, slot) in admitted.into_iter().zip(slots) {
             let mut sequences = vec![Sequence::new(next.prompt, slot, model.context())];
             if next.most_tokens == 0 {
                 next.job.advance(&[]);
@@ -205,6 +237,38 @@ impl Engine {
             active.push(Active { job: next.job, sequences, most_sequences, reader: Reader::Ready });
         }
     }
+}
+
+/// The state in which each job begins. Sources are read together.
+fn slots_of(
+    model: &dyn Generates,
+    sources: Option<&dyn Translates>,
+    jobs: &[Submission],
+) -> Vec<Option<Slot>> {
+    let mut slots: Vec<Option<Slot>> = jobs
+        .iter()
+        .map(|job| job.cache.filter(|_| job.source.is_none()).map(|kind| model.slot(kind)))
+        .collect();
+    let Some(reader) = sources else { return slots };
+    for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
+        let of_kind = |job: &Submission| job.source.is_some() && job.cache == Some(kind);
+        let chosen: Vec<usize> = (0..jobs.len()).filter(|i| of_kind(&jobs[*i])).collect();
+        let texts: Vec<&[u32]> = chosen.iter().filter_map(|i| jobs[*i].source.as_deref()).collect();
+        if texts.is_empty() {
+            continue;
+        }
+        let lengths: Vec<usize> = texts.iter().map(|ids| ids.len()).collect();
+        let length = lengths.iter().copied().max().unwrap_or(0);
+        let mut ids = vec![0; texts.len() * length]; // (B, S)
+        for (row, text) in ids.chunks_exact_mut(length).zip(&texts) {
+            row[..text.len()].copy_from_slice(text);
+        }
+        let tokens = Tokens::new(&ids, texts.len()).laid_out(Layout::padded(&lengths));
+        for (i, slot) in chosen.into_iter().zip(reader.begin(&tokens, kind)) {
+            slots[i] = Some(slot);
+        }
+    }
+    slots
 }
 
 /// One token for every sequence of these jobs.

@@ -1,7 +1,7 @@
 //! Writing with a model: [`sampler`] chooses the next token, [`beam`] searches for likely texts,
 //! [`stream`] turns tokens into text as they come. The [`engine`] owns the sequences that are being
 //! decoded and takes all of them through the model together; [`client`]s hand them in.
-//! [`mod@generate`] has the simple ones. [`calibration`] says whether a model is right as often as it
+//! [`mod@generate`] has the simple ones, [`translate`] those that read a source first. [`calibration`] says whether a model is right as often as it
 //! is sure.
 
 pub mod beam;
@@ -11,3 +11,4 @@ pub mod engine;
 pub mod generate;
 pub mod sampler;
 pub mod stream;
+pub mod translate;

@@ -4,7 +4,8 @@ use hearken_infer::beam::BeamSearch;
 use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::models::Decoder;
+use hearken_nn::models::{Decoder, build};
+use hearken_nn::scope::Weights;
 use hearken_nn::variants;
 
 fn request(cache: Option<CacheKind>, most_tokens: usize) -> Request {
@@ -26,6 +27,18 @@ fn two_hundred_tokens_are_the_same_for_every_position_and_pattern() {
         let run = |cache| generate(&model, &request(cache, 200), |_| Flow::Continue).unwrap().0;
         let plain = run(None);
         assert_eq!(plain.len(), 200, "{name}");
+        assert_eq!(run(Some(CacheKind::F32)), plain, "{name}");
+    }
+}
+
+#[test]
+fn models_without_attention_write_the_same_from_a_state_and_beyond_their_windows() {
+    for (name, config) in variants::without_attention() {
+        let model = build(&config, Weights::Drawn { seed: 5 }); // windows of 24 tokens
+        let model = model.generates().unwrap();
+        let run = |cache| generate(model, &request(cache, 60), |_| Flow::Continue).unwrap().0;
+        let plain = run(None);
+        assert_eq!(plain.len(), 60, "{name}");
         assert_eq!(run(Some(CacheKind::F32)), plain, "{name}");
     }
 }

@@ -18,8 +18,10 @@
 #![allow(unsafe_code)]
 
 pub mod activation;
+pub mod additive;
 pub mod attention;
 pub mod convert;
+pub mod convolution;
 pub mod counting;
 pub mod cross_entropy;
 pub mod dry;
@@ -34,6 +36,7 @@ pub mod norm;
 pub mod optimizer;
 pub mod peak;
 pub mod random;
+pub mod recurrent;
 pub mod rope;
 pub mod scratch;
 pub mod simd;

@@ -1,7 +1,7 @@
 //! One layer of a Transformer: attention to itself, perhaps to another sequence, and feed-forward,
 //! each with a norm and a residual connection.
 
-use crate::cache::CacheKind;
+use crate::cache::{CacheKind, KeyValues};
 use crate::config::StackConfig;
 use crate::layers::{Attention, Direction, FeedForward, Positions, Residual};
 use crate::pass::{Layout, Pass};
@@ -10,7 +10,7 @@ use crate::slot::{LayerSlots, LayerState};
 use crate::taps::Place;
 use hearken_tensor::Var;
 
-/// Another sequence that a block attends to: the last hidden states of an encoder.
+/// Another sequence that a block attends to: hidden states of an encoder. With slots it is in these.
 #[derive(Clone)]
 pub struct Memory {
     /// (B, S, C')
@@ -58,6 +58,13 @@ impl Block {
         self.attention.state(kind)
     }
 
+    /// Keys and values of each row of a source, whose rows have these lengths. Panics if it attends to
+    /// none.
+    pub fn kept_of(&self, source: &Var, lengths: &[usize], kind: CacheKind) -> Vec<KeyValues> {
+        let Some((_, attention)) = &self.cross else { panic!("this block attends to no source") };
+        attention.kept_of(source, lengths, kind)
+    }
+
     /// (B, T, C) → (B, T, C)
     ///
     /// ```text
@@ -71,17 +78,19 @@ impl Block {
         positions: &Positions,
         memory: Option<&Memory>,
         pass: &Pass,
-        slots: Option<LayerSlots<'_, '_>>,
+        mut slots: Option<LayerSlots<'_, '_>>,
     ) -> Var {
         let x = pass.tap(&self.place, "residual_before", x.clone());
-        let mut x = self
-            .residual1
-            .around(&x, pass, |x, onto| self.attention.forward(x, onto, positions, pass, slots));
-        if let (Some((residual, attention)), Some(Memory { hidden, layout })) =
-            (&self.cross, memory)
-        {
-            x = residual.around(&x, pass, |x, onto| {
-                attention.forward_across(x, onto, hidden, layout, pass)
+        let mut x = self.residual1.around(&x, pass, |x, onto| {
+            self.attention.forward(x, onto, positions, pass, slots.as_mut())
+        });
+        if let Some((residual, attention)) = &self.cross {
+            x = residual.around(&x, pass, |x, onto| match (&mut slots, memory) {
+                (Some(slots), _) => attention.forward_to_sources(x, onto, pass, slots),
+                (None, Some(Memory { hidden, layout })) => {
+                    attention.forward_across(x, onto, hidden, layout, pass)
+                }
+                (None, None) => panic!("a block that attends to a source needs one"),
             });
         }
         self.residual2.around(&x, pass, |x, onto| self.feed_forward.forward(x, onto, pass))

@@ -23,13 +23,19 @@
 
 mod choices;
 mod encoder;
+mod encoder_decoder;
+mod recurrent;
 mod validate;
 
 pub use choices::{
     AttentionConfig, BiasConfig, Combine, DropoutConfig, FeedForwardConfig, FeedForwardKind,
-    InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling,
+    InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling, SineOrder,
 };
 pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
+pub use encoder_decoder::{Cross, EncoderDecoderConfig, EncoderSizes};
+pub use recurrent::{
+    CellKind, ConvolutionConfig, RecurrentConfig, RecurrentSeq2seqConfig, SourceAttention,
+};
 
 use hearken_base::Result;
 use hearken_base::settings::{Setting, Table, Value};
@@ -43,12 +49,28 @@ pub enum ModelConfig {
     Decoder(DecoderConfig),
     /// Reads a whole text at once, in both directions (BERT).
     Encoder(EncoderConfig),
+    /// Reads left to right with a state that it carries along (RNN, GRU, LSTM).
+    Recurrent(RecurrentConfig),
+    /// Reads left to right with convolutions, each over a few tokens.
+    Convolution(ConvolutionConfig),
+    /// Reads a source with an encoder and writes a target with a decoder (T5, Marian).
+    EncoderDecoder(EncoderDecoderConfig),
+    /// The same with recurrent networks, with attention or without.
+    RecurrentSeq2seq(RecurrentSeq2seqConfig),
 }
+
+/// The kinds of models, as configurations name them.
+const KINDS: &[&str] =
+    &["decoder", "encoder", "encoder-decoder", "recurrent", "recurrent-seq2seq", "convolution"];
 
 impl Setting for ModelConfig {
     fn read(value: &Value<'_>) -> Result<Self> {
-        value.choice(&["decoder", "encoder"], |kind, t| match kind {
+        value.choice(KINDS, |kind, t| match kind {
+            "encoder-decoder" => EncoderDecoderConfig::fields(t).map(Self::EncoderDecoder),
             "encoder" => EncoderConfig::fields(t).map(Self::Encoder),
+            "recurrent" => RecurrentConfig::fields(t).map(Self::Recurrent),
+            "recurrent-seq2seq" => RecurrentSeq2seqConfig::fields(t).map(Self::RecurrentSeq2seq),
+            "convolution" => ConvolutionConfig::fields(t).map(Self::Convolution),
             _ => DecoderConfig::fields(t).map(Self::Decoder),
         })
     }
@@ -60,6 +82,10 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.validate(),
             Self::Encoder(config) => config.validate(),
+            Self::EncoderDecoder(config) => config.validate(),
+            Self::Recurrent(config) => config.validate(),
+            Self::Convolution(config) => config.validate(),
+            Self::RecurrentSeq2seq(config) => config.validate(),
         }
     }
 
@@ -68,6 +94,10 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.vocabulary,
             Self::Encoder(config) => config.vocabulary,
+            Self::EncoderDecoder(config) => config.vocabulary,
+            Self::Recurrent(config) => config.vocabulary,
+            Self::Convolution(config) => config.vocabulary,
+            Self::RecurrentSeq2seq(config) => config.vocabulary,
         }
     }
 
@@ -76,6 +106,10 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.vocabulary = vocabulary,
             Self::Encoder(config) => config.vocabulary = vocabulary,
+            Self::EncoderDecoder(config) => config.vocabulary = vocabulary,
+            Self::Recurrent(config) => config.vocabulary = vocabulary,
+            Self::Convolution(config) => config.vocabulary = vocabulary,
+            Self::RecurrentSeq2seq(config) => config.vocabulary = vocabulary,
         }
     }
 
@@ -84,6 +118,10 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.context,
             Self::Encoder(config) => config.context,
+            Self::EncoderDecoder(config) => config.context,
+            Self::Recurrent(config) => config.context,
+            Self::Convolution(config) => config.context,
+            Self::RecurrentSeq2seq(config) => config.context,
         }
     }
 
@@ -92,6 +130,10 @@ impl ModelConfig {
         match self {
             Self::Decoder(config) => config.context = context,
             Self::Encoder(config) => config.context = context,
+            Self::EncoderDecoder(config) => config.context = context,
+            Self::Recurrent(config) => config.context = context,
+            Self::Convolution(config) => config.context = context,
+            Self::RecurrentSeq2seq(config) => config.context = context,
         }
     }
 
@@ -99,25 +141,30 @@ impl ModelConfig {
     /// head.
     pub fn outputs(&self) -> usize {
         match self {
-            Self::Decoder(_) => 0,
             Self::Encoder(config) => config.head.outputs(),
+            _ => 0,
         }
     }
 
     /// How many types of tokens it knows; 0 for none.
     pub fn types(&self) -> usize {
         match self {
-            Self::Decoder(_) => 0,
             Self::Encoder(config) => config.types,
+            _ => 0,
         }
     }
 
     /// What an encoder is used for; `None` of other kinds.
     pub fn head(&self) -> Option<&HeadConfig> {
         match self {
-            Self::Decoder(_) => None,
             Self::Encoder(config) => Some(&config.head),
+            _ => None,
         }
+    }
+
+    /// Does it read a source and write a target?
+    pub fn has_source(&self) -> bool {
+        matches!(self, Self::EncoderDecoder(_) | Self::RecurrentSeq2seq(_))
     }
 
     /// The names of its labels, if it has labels.
@@ -132,6 +179,10 @@ impl ModelConfig {
             | Self::Encoder(EncoderConfig { vocabulary, context, stack, .. }) => {
                 format!("{}, context {context}, vocabulary {vocabulary}", stack.sizes())
             }
+            Self::EncoderDecoder(config) => config.sizes(),
+            Self::Recurrent(config) => config.sizes(),
+            Self::Convolution(config) => config.sizes(),
+            Self::RecurrentSeq2seq(config) => config.sizes(),
         }
     }
 
@@ -143,7 +194,39 @@ impl ModelConfig {
                 "{} layers × {} wide, {} heads, context {context}, {vocabulary} tokens",
                 stack.layers, stack.width, stack.heads
             ),
+            Self::EncoderDecoder(config) => config.summary(),
+            Self::Recurrent(config) => config.summary(),
+            Self::Convolution(config) => config.summary(),
+            Self::RecurrentSeq2seq(config) => config.summary(),
         }
+    }
+
+    /// The blocks of a Transformer, of one with two stacks those that write; `None` of other kinds.
+    pub fn stack(&self) -> Option<&StackConfig> {
+        match self {
+            Self::Decoder(config) => Some(&config.stack),
+            Self::Encoder(config) => Some(&config.stack),
+            Self::EncoderDecoder(config) => Some(&config.stack),
+            Self::Recurrent(_) | Self::Convolution(_) | Self::RecurrentSeq2seq(_) => None,
+        }
+    }
+}
+
+impl From<RecurrentConfig> for ModelConfig {
+    fn from(config: RecurrentConfig) -> Self {
+        Self::Recurrent(config)
+    }
+}
+
+impl From<RecurrentSeq2seqConfig> for ModelConfig {
+    fn from(config: RecurrentSeq2seqConfig) -> Self {
+        Self::RecurrentSeq2seq(config)
+    }
+}
+
+impl From<ConvolutionConfig> for ModelConfig {
+    fn from(config: ConvolutionConfig) -> Self {
+        Self::Convolution(config)
     }
 }
 
@@ -156,6 +239,12 @@ impl From<DecoderConfig> for ModelConfig {
 impl From<EncoderConfig> for ModelConfig {
     fn from(config: EncoderConfig) -> Self {
         Self::Encoder(config)
+    }
+}
+
+impl From<EncoderDecoderConfig> for ModelConfig {
+    fn from(config: EncoderDecoderConfig) -> Self {
+        Self::EncoderDecoder(config)
     }
 }
 
@@ -218,6 +307,8 @@ pub struct StackConfig {
     pub feed_forward: FeedForwardConfig,
     /// Who sees whom, as far as the kind of model leaves that open.
     pub attention: AttentionConfig,
+    /// Are scores divided by √D? T5's are not.
+    pub scaled_scores: bool,
     /// Which layers have biases.
     pub bias: BiasConfig,
     /// α in `x + α·f(x)`.
@@ -245,6 +336,7 @@ impl StackConfig {
             position: t.or("position", PositionConfig::default())?,
             feed_forward: t.or("feed_forward", FeedForwardConfig::default())?,
             attention: t.or("attention", AttentionConfig::default())?,
+            scaled_scores: t.or("scaled_scores", true)?,
             bias: t.or("bias", BiasConfig::NONE)?,
             residual_scale: t.or("residual_scale", 1.0)?,
             dropout: t.or("dropout", DropoutConfig::default())?,
@@ -267,6 +359,7 @@ impl StackConfig {
             position: PositionConfig::default(),
             feed_forward: FeedForwardConfig::default(),
             attention: AttentionConfig::default(),
+            scaled_scores: true,
             bias: BiasConfig::NONE,
             residual_scale: 1.0,
             dropout: DropoutConfig::default(),
@@ -306,6 +399,11 @@ impl StackConfig {
         self.value_width.unwrap_or(self.head_width())
     }
 
+    /// What the product of a query and a key is multiplied by.
+    pub fn score_scale(&self) -> f32 {
+        if self.scaled_scores { 1.0 / (self.head_width() as f32).sqrt() } else { 1.0 }
+    }
+
     /// F
     pub fn feed_forward_width(&self) -> usize {
         // A width beyond all bounds is refused later, and must not overflow before.
@@ -321,7 +419,7 @@ impl StackConfig {
     pub fn token_width(&self) -> usize {
         match self.position {
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
-            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } } => {
+            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width }, .. } => {
                 self.width.saturating_sub(width)
             }
             _ => self.width,

@@ -29,6 +29,12 @@ presets![
     "gpt3-13b",
     "gpt3-175b",
     "llama-style",
+    "lstm-small",
+    "gru-small",
+    "rnn-small",
+    "convolution-small",
+    "numbers-bahdanau",
+    "numbers-fixed",
     "bert-base",
     "bert-large",
     "encoder-small",
@@ -38,6 +44,9 @@ presets![
     "story-masks",
     "story-pairs",
     "classifier",
+    "dates",
+    "numbers",
+    "translation",
 ];
 
 /// The text of a preset.

@@ -128,6 +128,18 @@ impl Scope {
         self.make(name, Role::Vector, &[len], |_| Tensor::full([len], value))
     }
 
+    /// A bias of several parts, each of `len` numbers that start at the part's value.
+    pub fn vector_of_parts(&self, name: &str, len: usize, values: &[f32]) -> Param {
+        self.make(name, Role::Vector, &[len * values.len()], |_| {
+            let mut tensor = Tensor::zeros([len * values.len()]);
+            if !tensor.is_dry() {
+                let parts = tensor.data_mut().chunks_mut(len.max(1));
+                parts.zip(values).for_each(|(part, value)| part.fill(*value));
+            }
+            tensor
+        })
+    }
+
     /// Dropout with chance `p`, keyed by this path.
     pub fn dropout(&self, name: &str, p: f32) -> Dropout {
         Dropout::new(p, stream(0, &self.path(name)))

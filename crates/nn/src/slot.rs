@@ -6,27 +6,38 @@
 //! and attention on each sequence by itself.
 
 use crate::cache::{CacheKind, KeyValues};
-use crate::models::Generates;
+use crate::models::{Generates, Tokens, Translates};
 use hearken_kernels::attention::pages::PAGE;
+use hearken_tensor::Tensor;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a layer remembers of a sequence. Another kind of layer has another kind of state.
 #[derive(Clone, Debug)]
 pub enum LayerState {
     /// Keys and values of all tokens.
     KeyValues(KeyValues),
+    /// What a recurrent layer carries from token to token, or the last inputs of a convolution;
+    /// nothing before the first token, which stands for zeros.
+    Carried(Vec<Tensor>),
+    /// Hidden states of a source (S, M) and what they are compared by (S, A), which stay.
+    Source([Tensor; 2]),
 }
 
 impl LayerState {
     fn bytes(&self) -> usize {
         match self {
             Self::KeyValues(kept) => kept.bytes(),
+            Self::Carried(kept) => kept.iter().map(|state| 4 * state.shape().len()).sum(),
+            Self::Source(kept) => kept.iter().map(|state| 4 * state.shape().len()).sum(),
         }
     }
 
     fn clear(&mut self) {
         match self {
             Self::KeyValues(kept) => kept.clear(),
+            Self::Carried(kept) => kept.clear(),
+            Self::Source(_) => {}
         }
     }
 
@@ -34,8 +45,26 @@ impl LayerState {
     pub fn key_values(&mut self) -> &mut KeyValues {
         match self {
             Self::KeyValues(kept) => kept,
+            _ => panic!("a recurrent state where keys and values were expected"),
         }
     }
+
+    /// What is carried along, for a layer that does so.
+    pub fn carried(&mut self) -> &mut Vec<Tensor> {
+        match self {
+            Self::Carried(kept) => kept,
+            _ => panic!("something else where a recurrent state was expected"),
+        }
+    }
+}
+
+/// A source that a sequence attends to: its keys and values in every layer.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// How many tokens it has.
+    pub tokens: usize,
+    /// One of each layer.
+    pub layers: Vec<KeyValues>,
 }
 
 /// The state of a sequence. A copy continues as another sequence; what both have read is shared.
@@ -43,12 +72,19 @@ impl LayerState {
 pub struct Slot {
     length: usize,
     layers: Vec<LayerState>,
+    source: Option<Arc<Source>>,
 }
 
 impl Slot {
     /// An empty sequence, with the states of all layers.
     pub fn new(layers: Vec<LayerState>) -> Self {
-        Self { length: 0, layers }
+        Self { length: 0, layers, source: None }
+    }
+
+    /// The same sequence, which attends to this source.
+    pub fn attending_to(self, source: Source) -> Self {
+        assert_eq!(source.layers.len(), self.layers.len(), "layers of the source and the sequence");
+        Self { source: Some(Arc::new(source)), ..self }
     }
 
     /// How many tokens were read.
@@ -63,10 +99,22 @@ impl Slot {
 
     /// Bytes that the states take, those shared with copies included.
     pub fn bytes(&self) -> usize {
-        self.layers.iter().map(LayerState::bytes).sum()
+        let source = self.source.iter().flat_map(|source| &source.layers);
+        let source: usize = source.map(KeyValues::bytes).sum();
+        source + self.layers.iter().map(LayerState::bytes).sum::<usize>()
     }
 
-    /// Forgets everything.
+    /// What every layer remembers.
+    pub(crate) fn layers_mut(&mut self) -> &mut [LayerState] {
+        &mut self.layers
+    }
+
+    /// Counts tokens that every layer has taken into its state.
+    pub(crate) fn advance(&mut self, tokens: usize) {
+        self.length += tokens;
+    }
+
+    /// Forgets all tokens; a source stays.
     pub fn clear(&mut self) {
         self.length = 0;
         self.layers.iter_mut().for_each(LayerState::clear);
@@ -132,6 +180,8 @@ pub struct LayerSlot<'a> {
     pub start: usize,
     /// What the layer remembers of them.
     pub state: &'a mut LayerState,
+    /// How many tokens the sequence's source has, and their keys and values in this layer.
+    pub source: Option<(usize, &'a KeyValues)>,
 }
 
 impl LayerSlots<'_, '_> {
@@ -147,7 +197,9 @@ impl LayerSlots<'_, '_> {
         self.feeds.iter_mut().map(move |feed| {
             let rows = end..end + feed.ids.len();
             end = rows.end;
-            LayerSlot { rows, start: feed.slot.length, state: &mut feed.slot.layers[layer] }
+            let Slot { length, layers, source } = &mut *feed.slot;
+            let source = source.as_ref().map(|source| (source.tokens, &source.layers[layer]));
+            LayerSlot { rows, start: *length, state: &mut layers[layer], source }
         })
     }
 }
@@ -155,8 +207,20 @@ impl LayerSlots<'_, '_> {
 /// Bytes that the state of one sequence of so many tokens takes, to be asked in a
 /// [dry pass](hearken_kernels::dry). What two pages of tokens take more than one, all further ones take.
 pub fn bytes_for(model: &dyn Generates, tokens: usize, kind: CacheKind) -> u64 {
+    bytes_from(model, tokens, |_| model.slot(kind))
+}
+
+/// As [`bytes_for`], of a sequence that has a source of as many tokens.
+pub fn bytes_with_source(model: &dyn Translates, tokens: usize, kind: CacheKind) -> u64 {
+    bytes_from(model, tokens, |tokens| {
+        let source = vec![0; tokens.clamp(1, model.context())];
+        model.begin(&Tokens::new(&source, 1), kind).remove(0)
+    })
+}
+
+fn bytes_from(model: &dyn Generates, tokens: usize, slot: impl Fn(usize) -> Slot) -> u64 {
     let after = |tokens: usize| {
-        let mut slot = model.slot(kind);
+        let mut slot = slot(tokens);
         let ids = vec![0; tokens.min(model.context())];
         if !ids.is_empty() {
             model.step(&mut [Feed { ids: &ids, slot: &mut slot }]);

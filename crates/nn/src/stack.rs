@@ -7,7 +7,7 @@
 //! ```
 
 use crate::block::{Block, Memory};
-use crate::cache::CacheKind;
+use crate::cache::{CacheKind, KeyValues};
 use crate::config::{Placement, StackConfig};
 use crate::layers::{Direction, Dropout, Norm, Positions};
 use crate::pass::Pass;
@@ -76,12 +76,30 @@ impl Stack {
         Slot::new(self.blocks.iter().map(|block| block.state(kind)).collect())
     }
 
-    /// The last hidden state (B, T, C) of token vectors `x` (B, T, …). With sequences, `x` is their
-    /// new tokens next to each other (1, rows, …), which continue what is in their slots.
+    /// Keys and values of each row of a source in every block, of the memory that [`Stack::forward`]
+    /// takes: (B, L).
+    pub fn kept_of(
+        &self,
+        memory: &[Memory],
+        lengths: &[usize],
+        kind: CacheKind,
+    ) -> Vec<Vec<KeyValues>> {
+        let mut rows = vec![Vec::new(); lengths.len()];
+        for (i, block) in self.blocks.iter().enumerate() {
+            let Some(memory) = seen_by(memory, i) else { panic!("there is no source") };
+            let kept = block.kept_of(&memory.hidden, lengths, kind);
+            rows.iter_mut().zip(kept).for_each(|(row, kept)| row.push(kept));
+        }
+        rows
+    }
+
+    /// The last hidden state (B, T, C) of token vectors `x` (B, T, …). Blocks that attend to a source
+    /// are given one for all, or one each. With sequences, `x` is their new tokens next to each other
+    /// (1, rows, …), which continue what is in their slots; sources are there, too.
     pub fn forward(
         &self,
         x: Var,
-        memory: Option<&Memory>,
+        memory: &[Memory],
         pass: &Pass,
         sequences: Option<Sequences<'_, '_>>,
     ) -> Var {
@@ -93,9 +111,41 @@ impl Stack {
     pub fn forward_embedded(
         &self,
         x: Var,
-        memory: Option<&Memory>,
+        memory: &[Memory],
+        pass: &Pass,
+        sequences: Option<Sequences<'_, '_>>,
+    ) -> Var {
+        let x = self.run(x, memory, pass, sequences, |_| ());
+        self.normed(x, pass)
+    }
+
+    /// As [`Stack::forward`] without a source, of every block: its hidden state, behind the norm at the
+    /// end where there is one.
+    pub fn forward_layers(&self, x: Var, pass: &Pass) -> Vec<Var> {
+        let x = pass.tap(&self.place, "embedding", x);
+        let mut states = Vec::new();
+        self.run(x, &[], pass, None, |x| states.push(x.clone()));
+        let unwatched = Pass::evaluate();
+        let last = states.len().saturating_sub(1);
+        let states = states.into_iter().enumerate();
+        states.map(|(i, x)| self.normed(x, if i == last { pass } else { &unwatched })).collect()
+    }
+
+    fn normed(&self, x: Var, pass: &Pass) -> Var {
+        match &self.norm {
+            Some(norm) => norm.forward(&x, pass),
+            None => x,
+        }
+    }
+
+    /// What the last block gives; `after` is shown what each gives.
+    fn run(
+        &self,
+        x: Var,
+        memory: &[Memory],
         pass: &Pass,
         mut sequences: Option<Sequences<'_, '_>>,
+        mut after: impl FnMut(&Var),
     ) -> Var {
         let places = match &sequences {
             Some(sequences) => Some(sequences.places()),
@@ -110,19 +160,18 @@ impl Stack {
         let mut x = self.dropout.forward(x, pass);
         for (i, block) in self.blocks.iter().enumerate() {
             let slots = sequences.as_mut().map(|sequences| sequences.layer(i));
+            let memory = seen_by(memory, i);
             x = if self.checkpointing && slots.is_none() {
                 self.checkpointed(block, &x, memory, pass)
             } else {
                 block.forward(&x, &self.positions, memory, pass, slots)
             };
+            after(&x);
         }
         if let Some(sequences) = sequences {
             sequences.advance();
         }
-        match &self.norm {
-            Some(norm) => norm.forward(&x, pass),
-            None => x,
-        }
+        x
     }
 
     /// What the block gets from outside of itself goes in as inputs, so that gradients reach it.
@@ -143,4 +192,9 @@ impl Stack {
             block.forward(&inputs[0], &positions, memory.as_ref(), &pass, None)
         })
     }
+}
+
+/// What block `i` attends to: the only memory there is, or its own.
+fn seen_by(memory: &[Memory], i: usize) -> Option<&Memory> {
+    if memory.len() == 1 { memory.first() } else { memory.get(i) }
 }

@@ -43,6 +43,8 @@
 //! | `….active` | (T, F) | f(up), or f(gate)·up |
 //! | `….out` | (T, C) | as of attention |
 //! | `blocks.N.residual_after` | (T, C) | the sum |
+//! | `layers.N.out` | (T, C) | states of recurrent layers; of two directions `layers.N.forwards.out`, `….backwards.out` |
+//! | `blocks.N.convolution`, `.active`, `.out` | (T, N), (T, C) | in convolutional models |
 //! | `norm` | (T, C) | with pre-norm |
 //! | `pooled` | (C) | in encoders with a pooler |
 //! | `head.norm` | (T, C) | where the head of a masked language model has one |

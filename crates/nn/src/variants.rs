@@ -2,9 +2,11 @@
 //! new variant is tested everywhere once it is listed here.
 
 use crate::config::{
-    AttentionConfig, BiasConfig, Combine, DecoderConfig, EncoderConfig, FeedForwardConfig,
-    FeedForwardKind, HeadConfig, InitConfig, NormConfig, NormKind, Placement, PoolerConfig,
-    Pooling, PositionConfig, RopeScaling, StackConfig,
+    AttentionConfig, BiasConfig, CellKind, Combine, ConvolutionConfig, Cross, DecoderConfig,
+    EncoderConfig, EncoderDecoderConfig, EncoderSizes, FeedForwardConfig, FeedForwardKind,
+    HeadConfig, InitConfig, ModelConfig, NormConfig, NormKind, Placement, PoolerConfig, Pooling,
+    PositionConfig, RecurrentConfig, RecurrentSeq2seqConfig, RopeScaling, SineOrder,
+    SourceAttention, StackConfig,
 };
 
 /// The smallest sensible decoder: 2 layers of width 16, 4 heads, 13 tokens.
@@ -26,13 +28,14 @@ fn with(change: impl FnOnce(&mut StackConfig)) -> DecoderConfig {
 /// Every way of knowing the position.
 pub fn positions() -> Vec<(&'static str, PositionConfig)> {
     let rope = |scaling| PositionConfig::Rope { base: 100.0, share: 1.0, scaling };
+    let sinusoidal = |combine, order| PositionConfig::Sinusoidal { combine, order };
     let beside = Combine::Concatenate { width: 6 };
     vec![
         ("no position", PositionConfig::None {}),
         ("learned", PositionConfig::Learned { combine: Combine::Add }),
         ("learned beside", PositionConfig::Learned { combine: beside }),
-        ("sinusoidal", PositionConfig::Sinusoidal { combine: Combine::Add }),
-        ("sinusoidal beside", PositionConfig::Sinusoidal { combine: beside }),
+        ("sinusoidal", sinusoidal(Combine::Add, SineOrder::Pairs)),
+        ("sinusoidal beside", sinusoidal(beside, SineOrder::Halves)),
         ("rope", rope(RopeScaling::None)),
         (
             "rope of half",
@@ -137,6 +140,7 @@ fn others() -> Vec<(&'static str, DecoderConfig)> {
         ("no bias", with(|stack| stack.bias = BiasConfig::NONE)),
         ("bias of norms", with(|stack| stack.bias = BiasConfig { norm: true, ..BiasConfig::NONE })),
         ("own head", DecoderConfig { tied: false, ..base() }),
+        ("unscaled scores", with(|stack| stack.scaled_scores = false)),
         ("scaled residuals", with(|stack| stack.residual_scale = 0.5)),
         ("llama", DecoderConfig { tied: false, ..llama }),
         ("mistral", DecoderConfig { tied: false, ..mistral }),
@@ -223,5 +227,123 @@ pub fn encoders() -> Vec<(String, EncoderConfig)> {
     found.push(("modern, own plain head".to_owned(), own_plain));
     found.push(("five types".to_owned(), EncoderConfig { types: 5, ..encoder() }));
     found.push(("no types".to_owned(), EncoderConfig { types: 0, ..encoder() }));
+    found
+}
+
+/// Small language models without attention: every cell, and convolutions.
+pub fn without_attention() -> Vec<(String, ModelConfig)> {
+    let init = InitConfig { scale_residual: false, deviation: 0.3, ..InitConfig::default() };
+    let mut found = Vec::new();
+    for cell in [CellKind::Rnn, CellKind::Gru, CellKind::Lstm] {
+        let config = RecurrentConfig::new(cell, 24, 2, 9);
+        let config = RecurrentConfig { vocabulary: 13, init, ..config };
+        let own = RecurrentConfig { tied: false, layers: 1, width: 17, ..config.clone() };
+        found.push((cell.title().to_owned(), config.into()));
+        found.push((format!("{}, own head", cell.title()), own.into()));
+    }
+    let config = ConvolutionConfig::new(24, 3, 10, 3);
+    let config = ConvolutionConfig { vocabulary: 13, init, ..config };
+    let gelu = ConvolutionConfig {
+        activation: FeedForwardKind::Gelu,
+        kernel: 2,
+        cycle: Some(2),
+        tied: false,
+        norm: NormConfig { kind: NormKind::Rms, ..config.norm },
+        ..config.clone()
+    };
+    found.push(("convolution".to_owned(), config.into()));
+    found.push(("convolution, GELU".to_owned(), gelu.into()));
+    found
+}
+
+/// The smallest sensible encoder-decoder, in the shape of Vaswani et al. 2017: post-norm, sines, one
+/// embedding for everything.
+pub fn encoder_decoder() -> EncoderDecoderConfig {
+    let mut stack = base().stack;
+    stack.norm.placement = Placement::Post;
+    stack.feed_forward.kind = FeedForwardKind::Relu;
+    stack.position = PositionConfig::Sinusoidal { combine: Combine::Add, order: SineOrder::Halves };
+    let config = EncoderDecoderConfig::new(24, stack);
+    EncoderDecoderConfig { vocabulary: 13, scaled_embeddings: true, logits_bias: true, ..config }
+}
+
+/// [`encoder_decoder`] in T5's shape: RMSNorm before, buckets of distances, plain scores, a head of its
+/// own, gated.
+pub fn t5() -> EncoderDecoderConfig {
+    let mut stack = base().stack;
+    stack.norm = NormConfig::rms();
+    stack.position = PositionConfig::T5 { buckets: 6, max_distance: 10 };
+    stack.feed_forward = FeedForwardConfig { kind: FeedForwardKind::GegluTanh, width: Some(20) };
+    stack.head_width = Some(6);
+    stack.scaled_scores = false;
+    stack.bias = BiasConfig::NONE;
+    stack.init.query_key_scale = 0.5;
+    EncoderDecoderConfig { vocabulary: 13, tied: false, ..EncoderDecoderConfig::new(24, stack) }
+}
+
+/// [`t5`] as its first version: a tied head of scaled hidden states, ReLU.
+pub fn t5_first() -> EncoderDecoderConfig {
+    let mut config = EncoderDecoderConfig { tied: true, scaled_logits: true, ..t5() };
+    config.stack.feed_forward.kind = FeedForwardKind::Relu;
+    config
+}
+
+/// Every third stack of [`all`] in an encoder-decoder, and one of everything around the stacks.
+pub fn encoder_decoders() -> Vec<(String, EncoderDecoderConfig)> {
+    let mut found = vec![
+        ("vaswani".to_owned(), encoder_decoder()),
+        ("t5".to_owned(), t5()),
+        ("first t5".to_owned(), t5_first()),
+    ];
+    let mut smooth = encoder_decoder();
+    smooth.stack.feed_forward.kind = FeedForwardKind::Gelu;
+    let vaswani = || smooth.clone();
+    let sizes = |layers, heads, feed_forward_width| EncoderSizes {
+        layers: Some(layers),
+        heads: Some(heads),
+        feed_forward_width: Some(feed_forward_width),
+    };
+    for (name, config) in [
+        ("own embeddings", EncoderDecoderConfig { shared: false, ..vaswani() }),
+        (
+            "own embeddings and head",
+            EncoderDecoderConfig { shared: false, tied: false, ..vaswani() },
+        ),
+        ("own head, t5", EncoderDecoderConfig { logits_bias: true, ..t5() }),
+        ("post-norm, layer by layer", EncoderDecoderConfig { cross: Cross::Layers, ..vaswani() }),
+        ("pre-norm, layer by layer", EncoderDecoderConfig { cross: Cross::Layers, ..t5() }),
+        ("three and two layers", EncoderDecoderConfig { encoder: sizes(3, 2, 24), ..vaswani() }),
+        ("one and two layers, t5", EncoderDecoderConfig { encoder: sizes(1, 2, 12), ..t5() }),
+    ] {
+        found.push((name.to_owned(), config));
+    }
+    for (name, DecoderConfig { stack, tied, .. }) in all().into_iter().step_by(3) {
+        let config = EncoderDecoderConfig { tied, stack, ..encoder_decoder() };
+        found.push((format!("encoder-decoder, {name}"), config));
+    }
+    found
+}
+
+/// Small recurrent encoder-decoders: with a fixed vector and with attention, of different widths.
+pub fn recurrent_translators() -> Vec<(String, ModelConfig)> {
+    let init = InitConfig { scale_residual: false, deviation: 0.3, ..InitConfig::default() };
+    let mut found = Vec::new();
+    for cell in [CellKind::Rnn, CellKind::Gru, CellKind::Lstm] {
+        for attention in [SourceAttention::None, SourceAttention::Additive] {
+            let config = RecurrentSeq2seqConfig::new(cell, 24, 1, 6);
+            let config = RecurrentSeq2seqConfig { vocabulary: 13, attention, init, ..config };
+            let wide = RecurrentSeq2seqConfig {
+                layers: 2,
+                encoder_layers: Some(1),
+                encoder_width: Some(4),
+                attention_width: Some(5),
+                tied: false,
+                ..config.clone()
+            };
+            let name = format!("{} {attention:?}", cell.title());
+            found.push((format!("{name}, different widths"), wide.into()));
+            found.push((name, config.into()));
+        }
+    }
     found
 }

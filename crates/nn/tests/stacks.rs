@@ -31,7 +31,7 @@ fn input() -> Tensor {
 
 fn run(stack: &Stack, x: &Tensor, layout: Layout) -> Vec<f32> {
     let pass = Pass::evaluate().over(layout);
-    no_grad(|| stack.forward(Var::constant(x.clone()), None, &pass, None)).value().data().to_vec()
+    no_grad(|| stack.forward(Var::constant(x.clone()), &[], &pass, None)).value().data().to_vec()
 }
 
 /// Which tokens of row 0 change when token `changed` does.
@@ -149,7 +149,7 @@ fn memory(hidden: Var) -> Memory {
 
 /// A scalar of what comes out, with a weight of its own for every number.
 fn weighted(stack: &Stack, x: Var, source: Var, pass: &Pass) -> Var {
-    let out = stack.forward(x, Some(&memory(source)), pass, None);
+    let out = stack.forward(x, &[memory(source)], pass, None);
     let weights = Rng::new(9).normal(out.shape(), 1.0);
     (&out * &Var::constant(weights)).sum()
 }

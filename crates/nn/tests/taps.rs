@@ -109,7 +109,7 @@ fn weighted(stack: &Stack, width: usize, source: Option<usize>, pass: &Pass) -> 
         hidden: Var::constant(Rng::new(2).normal([BATCH, 6, width], 1.0)),
         layout: Layout::padded(&[6, 4]),
     });
-    let out = stack.forward(x, memory.as_ref(), pass, None);
+    let out = stack.forward(x, memory.as_slice(), pass, None);
     let weights = Rng::new(9).normal(out.shape(), 1.0);
     (&out * &Var::constant(weights)).sum()
 }

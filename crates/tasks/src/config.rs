@@ -8,6 +8,7 @@
 
 use hearken_base::settings::{self, Setting, Settings, Value};
 use hearken_base::{Error, Result, names, nearest};
+use hearken_data::conversions::Conversion;
 use hearken_nn::config::ModelConfig;
 use hearken_nn::presets;
 use hearken_store::files::read_text_once;
@@ -50,8 +51,16 @@ impl Setting for RunConfig {
 /// What is learned from.
 #[derive(Clone, Debug, Serialize)]
 pub struct DataConfig {
-    /// Text files, directories or JSON lines; `-` is standard input; none: generated stories.
+    /// Text files, directories or JSON lines; `-` is standard input; none: generated stories, or
+    /// what `generated` says.
     pub paths: Vec<PathBuf>,
+    /// The files of translations, line by line of those in `paths`, where the two sides of pairs are
+    /// in files of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<PathBuf>,
+    /// What pairs are made of for encoder-decoders, if there are no files.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
+    pub generated: Option<Conversion>,
     /// The field of JSON lines or the column of a table that holds the text.
     pub field: String,
     /// The field of the second text, where rows have two.
@@ -86,6 +95,8 @@ impl Setting for DataConfig {
         value.table(|t| {
             Ok(Self {
                 paths: t.or("paths", Vec::new())?,
+                targets: t.or("targets", Vec::new())?,
+                generated: t.optional::<Generated>("generated")?.map(|generated| generated.0),
                 field: t.or("field", "text".to_owned())?,
                 second: t.optional("second")?,
                 label: t.or("label", "label".to_owned())?,
@@ -108,7 +119,26 @@ impl Default for DataConfig {
     }
 }
 
-/// What exactly an encoder learns; decoders have no such choices.
+/// A conversion by its name.
+struct Generated(Conversion);
+
+impl Setting for Generated {
+    fn read(value: &Value<'_>) -> Result<Self> {
+        let name = value.name(&Conversion::ALL.map(Conversion::name))?;
+        let found = Conversion::ALL.into_iter().find(|conversion| conversion.name() == name);
+        Ok(Self(found.unwrap_or(Conversion::Dates)))
+    }
+}
+
+#[expect(clippy::ref_option, reason = "serde hands the field over as it is")]
+fn by_name<S: serde::Serializer>(
+    conversion: &Option<Conversion>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    conversion.map(Conversion::name).serialize(to)
+}
+
+/// What exactly a model learns; decoders have no such choices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskConfig {
     /// A model directory or a run whose body the model starts from.
@@ -119,8 +149,13 @@ pub struct TaskConfig {
     pub body_lr: Option<f64>,
     /// The embeddings and so many of the first blocks stay as they are; 0 for none.
     pub freeze: usize,
-    /// The share of tokens that a masked language model has to guess.
+    /// The share of tokens that a masked language model has to guess, or that is taken out of a text
+    /// to be written by an encoder-decoder.
     pub mask: f64,
+    /// Does an encoder-decoder learn from plain text, of which spans are taken out (T5)?
+    pub denoise: bool,
+    /// Pairs that an evaluation of everything translates, at most.
+    pub translations: usize,
     /// Do all classes count alike, however many rows they have?
     pub class_weights: bool,
     /// τ of contrastive pairs.
@@ -140,6 +175,8 @@ impl Setting for TaskConfig {
                 body_lr: t.optional("body_lr")?,
                 freeze: t.or("freeze", 0)?,
                 mask: t.or("mask", 0.15)?,
+                denoise: t.or("denoise", false)?,
+                translations: t.or("translations", 500)?,
                 class_weights: t.or("class_weights", false)?,
                 temperature: t.or("temperature", 0.05)?,
                 stride: t.optional("stride")?,
@@ -222,9 +259,16 @@ pub enum WindowsKind {
     Random,
     /// Non-overlapping windows, every one once per epoch, in a new order each time.
     Shuffled,
+    /// Where the row's window of the step before ended, so that a recurrent model can carry its state
+    /// on.
+    Consecutive,
 }
 
-names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });
+names!(WindowsKind {
+    "random" => Random,
+    "shuffled" => Shuffled,
+    "consecutive" => Consecutive,
+});
 
 /// What a new head on a given encoder learns by, unless a configuration is named. The body of the
 /// model is replaced by that of the given one.
@@ -243,6 +287,25 @@ body_lr = 5e-5
 [train]
 batch_size = 32
 lr = 1e-3
+optimizer = { kind = "adamw", beta2 = 0.999, weight_decay = 0.01 }
+schedule = { kind = "linear", floor = 0.0 }
+clip = 1.0
+"#;
+
+/// What an encoder-decoder that was trained before learns by, unless a configuration is named. The
+/// model is replaced by the given one.
+pub const FINE_TUNING_PAIRS: &str = r#"
+[model]
+kind = "encoder-decoder"
+context = 128
+layers = 1
+width = 8
+heads = 1
+
+[train]
+batch_size = 32
+lr = 1e-4
+label_smoothing = 0.1
 optimizer = { kind = "adamw", beta2 = 0.999, weight_decay = 0.01 }
 schedule = { kind = "linear", floor = 0.0 }
 clip = 1.0

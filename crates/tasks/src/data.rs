@@ -6,11 +6,13 @@ use crate::batch::evaluation_rows;
 use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
 use crate::encoder::DIGEST;
 use hearken_base::{Error, Result};
-use hearken_data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
+use hearken_data::batches::{
+    Batch, Batches, ConsecutiveWindows, Examples, InOrder, RandomWindows, Shuffled, Windows,
+};
 use hearken_data::corpus::{
     Changes, Corpus, KEPT_FILES, Keeping, Outcome, Source, Stop, Validation,
 };
-use hearken_data::tokenizer::{Kind, Special, Tokenizer, Training};
+use hearken_data::tokenizer::{Kind, Special, SpecialText, Tokenizer, Training};
 use hearken_data::{Progress, stories};
 use hearken_formats::SpecialTokens;
 use hearken_train::RunDirectory;
@@ -139,11 +141,14 @@ impl TextData {
         let data = &config.data;
         let place = Workplace::of(directory, stop);
         let Read { tokenizer, corpus, notes } =
-            read_text(config, &place, None, data.validation, false, report)?;
+            read_text(config, &place, None, data.validation, None, report)?;
         let batches: Box<dyn Batches> = match data.windows {
             WindowsKind::Random => Box::new(RandomWindows::new(corpus.train, rows, length, seed)?),
             WindowsKind::Shuffled => {
                 Box::new(Shuffled::new(Windows::full(corpus.train, length)?, rows, seed))
+            }
+            WindowsKind::Consecutive => {
+                Box::new(ConsecutiveWindows::new(corpus.train, rows, length)?)
             }
         };
         let name = data.paths.first().and_then(|path| path.file_stem()).unwrap_or_default();
@@ -253,13 +258,13 @@ pub(crate) struct Read {
 }
 
 /// Reads running text. A tokenizer that is given is used; otherwise that of the configuration, or
-/// one that is learned from the text and kept, with the special tokens of encoders if wanted.
+/// one that is learned from the text and kept, with other special tokens than usual if given.
 pub(crate) fn read_text(
     config: &RunConfig,
     place: &Workplace<'_>,
     given: Option<Tokenizer>,
     held_out: f64,
-    for_encoder: bool,
+    specials: Option<Vec<SpecialText>>,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Read> {
     let data = &config.data;
@@ -276,12 +281,8 @@ pub(crate) fn read_text(
         (Some(path), None) => Tokenizer::load(path)?,
         (None, None) => {
             let (texts, bytes) = (source.texts(), Some(source.length()));
-            tokenizer_training(data, for_encoder).train_noting(
-                texts,
-                bytes,
-                report,
-                &mut |note| notes.push(note),
-            )?
+            tokenizer_training(data, specials)
+                .train_noting(texts, bytes, report, &mut |note| notes.push(note))?
         }
     };
     let validation = if held_out > 0.0 { Validation::Fraction(held_out) } else { Validation::None };
@@ -299,7 +300,10 @@ pub(crate) fn read_text(
 }
 
 /// How the tokenizer of a configuration is learned.
-pub(crate) fn tokenizer_training(data: &DataConfig, for_encoder: bool) -> Training {
+pub(crate) fn tokenizer_training(
+    data: &DataConfig,
+    specials: Option<Vec<SpecialText>>,
+) -> Training {
     let kind = match data.tokenizer {
         TokenizerKind::Character => Kind::Character,
         TokenizerKind::Byte => Kind::Byte,
@@ -312,8 +316,13 @@ pub(crate) fn tokenizer_training(data: &DataConfig, for_encoder: bool) -> Traini
     if data.vocabulary.is_some() {
         training.vocabulary = data.vocabulary;
     }
-    if for_encoder {
-        training.specials = Training::new(Kind::WordPiece).specials;
+    if let Some(specials) = specials {
+        training.specials = specials;
     }
     training
+}
+
+/// The special tokens of encoders.
+pub(crate) fn encoder_specials() -> Vec<SpecialText> {
+    Training::new(Kind::WordPiece).specials
 }

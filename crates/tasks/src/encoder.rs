@@ -17,7 +17,8 @@ mod spans;
 mod tags;
 mod task;
 
-pub(crate) use data::DIGEST;
+pub(crate) use data::{DIGEST, check_unchanged, initial_tokenizer};
 pub use data::{EncoderData, Held, HoldOut};
 pub use encoding::Purpose;
+pub(crate) use objective::{shortened, table};
 pub use task::{EncoderTask, Evaluated, evaluate};

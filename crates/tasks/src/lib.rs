@@ -9,12 +9,15 @@
 //! - [`rehearsal`]: a task on tokens that mean nothing, for what a configuration costs and how fast it is.
 //! - [`open`]: a model directory or run, found, verified, loaded and joined with its tokenizer.
 //! - [`mod@write`]: text from an open model.
+//! - [`seq2seq`]: encoder-decoders that read one text and write another.
+//! - [`translate`]: texts through an encoder-decoder, and where it looks.
 //! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
 //! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
 
 mod batch;
+mod carried;
 pub mod config;
 pub mod data;
 pub mod encoder;
@@ -26,7 +29,9 @@ pub mod open;
 pub mod prepared;
 pub mod reader;
 pub mod rehearsal;
+pub mod seq2seq;
 pub mod text_run;
+pub mod translate;
 pub mod write;
 
 pub use config::{DataConfig, RunConfig, TaskConfig};
@@ -36,5 +41,7 @@ pub use next_token::NextToken;
 pub use open::OpenModel;
 pub use prepared::Prepared;
 pub use reader::Reader;
+pub use seq2seq::{PairData, Seq2Seq};
 pub use text_run::{TextRun, Trained};
+pub use translate::Translator;
 pub use write::{TextWriter, Writing};

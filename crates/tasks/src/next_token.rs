@@ -2,8 +2,12 @@
 //!
 //! The loss is the sum of −ln p over the targets of a micro-batch; an evaluation is its mean over
 //! the validation set, and on the way over a sample of it.
+//!
+//! Where the rows of a batch go on from step to step, a model that carries a state goes on with what
+//! it had at the end of the step before ([`Carried`]).
 
 use crate::batch::{Selection, tokens};
+use crate::carried::Carried;
 use crate::data::TextData;
 use crate::exhibits;
 use crate::observe;
@@ -16,8 +20,8 @@ use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
 use hearken_nn::models::{Generates, Model};
 use hearken_nn::pass::{Noise, Pass};
-use hearken_tensor::Param;
 use hearken_tensor::ops::cross_entropy::Options;
+use hearken_tensor::{Param, Tensor};
 use hearken_train::{
     Evaluation, Exhibits, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
 };
@@ -40,6 +44,8 @@ pub struct NextToken {
     judged: Option<(f64, usize)>,
     /// Counted when it is first asked for.
     operations: OnceLock<f64>,
+    /// The states of a recurrent model at the end of the last step.
+    carried: Carried,
 }
 
 impl NextToken {
@@ -53,7 +59,15 @@ impl NextToken {
             ..Options::default()
         };
         let special = data.special_tokens();
-        Self { model, data, options, special, judged: None, operations: OnceLock::new() }
+        Self {
+            model,
+            data,
+            options,
+            special,
+            judged: None,
+            operations: OnceLock::new(),
+            carried: Carried::default(),
+        }
     }
 
     /// What follows a prompt: the same for the same weights and step.
@@ -82,8 +96,33 @@ impl Task for NextToken {
     fn loss(&self, at: Moment) -> Result<MicroLoss> {
         let batch = self.data.batches.micro_batch(at.step, at.micro_batch, at.micro_batches);
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
-        let loss = self.model().loss(&tokens(&batch, false), &batch.targets, &pass, self.options);
-        Ok(MicroLoss::new(loss.sum, loss.weight, batch.inputs.len()))
+        let tokens = tokens(&batch, false);
+        let goes_on = |step| self.data.batches.continues(step);
+        let recurrent = self.model.carries_state();
+        let recurrent = recurrent.filter(|_| goes_on(at.step) || goes_on(at.step + 1));
+        let Some(recurrent) = recurrent else {
+            let loss = self.model().loss(&tokens, &batch.targets, &pass, self.options);
+            return Ok(MicroLoss::new(loss.sum, loss.weight, batch.inputs.len()));
+        };
+        let before = self.carried.rows(at, batch.rows).filter(|_| goes_on(at.step));
+        let before = before.unwrap_or_else(|| recurrent.first_states(batch.rows));
+        let (hidden, carried) = recurrent.hidden_after(&before, &tokens, &pass);
+        let loss = recurrent.head().loss(&hidden, &batch.targets, self.options, &pass);
+        let tokens = batch.inputs.len();
+        Ok(MicroLoss { carried, ..MicroLoss::new(loss.sum, loss.weight, tokens) })
+    }
+
+    fn carry(&mut self, at: Moment, carried: Vec<Tensor>) {
+        self.carried.store(at, &carried);
+    }
+
+    fn state(&self) -> Vec<(String, Tensor)> {
+        self.carried.named()
+    }
+
+    fn restore_state(&mut self, state: Vec<(String, Tensor)>) -> Result<()> {
+        let Some(model) = self.model.carries_state() else { return Ok(()) };
+        self.carried.restore(state, &model.first_states(self.data.batches.rows()))
     }
 
     fn loss_unit(&self) -> &'static str {

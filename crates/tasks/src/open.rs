@@ -7,7 +7,9 @@ use crate::config::RunConfig;
 use hearken_base::{Error, Result};
 use hearken_data::tokenizer::{Special, Tokenizer};
 use hearken_formats::{self as formats, Family, Loaded, SpecialTokens};
-use hearken_nn::models::{Classifies, Encodes, Generates, Model, PredictsNumbers, PredictsTokens};
+use hearken_nn::models::{
+    Classifies, Encodes, Generates, Model, PredictsNumbers, PredictsTokens, Translates,
+};
 use hearken_train::{RunDirectory, checkpoint, files};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -57,6 +59,11 @@ impl OpenModel {
     /// The model as one that predicts tokens.
     pub fn predicts_tokens(&self) -> Result<&dyn PredictsTokens> {
         self.model.predicts_tokens().ok_or_else(|| self.cannot("predict tokens"))
+    }
+
+    /// The model as one that reads a source and writes a target.
+    pub fn translates(&self) -> Result<&dyn Translates> {
+        self.model.translates().ok_or_else(|| self.cannot("translate"))
     }
 
     /// The model as one that reads whole texts.

@@ -1,13 +1,15 @@
 //! A run that is about to begin: the data that fits its model, and the task of both.
 
-use crate::config::RunConfig;
+use crate::config::{FINE_TUNING, FINE_TUNING_PAIRS, RunConfig};
 use crate::data::{TextData, Workplace};
 use crate::encoder::{EncoderData, EncoderTask, HoldOut, Purpose};
 use crate::next_token::NextToken;
 use crate::open;
+use crate::seq2seq::{PairData, Seq2Seq};
 use hearken_base::{Error, Result};
 use hearken_data::Progress;
 use hearken_data::batches::Batches;
+use hearken_data::conversions::Conversion;
 use hearken_data::corpus::Stop;
 use hearken_data::tokenizer::Tokenizer;
 use hearken_formats::{self as formats, Initialised};
@@ -23,6 +25,8 @@ pub enum Prepared {
     Text(Box<TextData>),
     /// Of an encoder.
     Encoder(Box<EncoderData>),
+    /// Of an encoder-decoder.
+    Pairs(Box<PairData>),
 }
 
 impl Prepared {
@@ -35,7 +39,7 @@ impl Prepared {
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         Ok(match config.model {
-            ModelConfig::Decoder(_) => {
+            ModelConfig::Decoder(_) | ModelConfig::Recurrent(_) | ModelConfig::Convolution(_) => {
                 let data = TextData::prepare(config, directory, stop, report)?;
                 data.fit_vocabulary(config)?;
                 Self::Text(Box::new(data))
@@ -46,6 +50,13 @@ impl Prepared {
                 data.fit(config)?;
                 Self::Encoder(Box::new(data))
             }
+            ModelConfig::EncoderDecoder(_) | ModelConfig::RecurrentSeq2seq(_) => {
+                let place = Workplace::of(directory, stop);
+                let data = PairData::prepare(config, &place, None, HoldOut::Share, report)?;
+                crate::data::fit_vocabulary(&data.tokenizer, config)?;
+                config.model.validate()?;
+                Self::Pairs(Box::new(data))
+            }
         })
     }
 
@@ -54,6 +65,7 @@ impl Prepared {
         match self {
             Self::Text(data) => &data.name,
             Self::Encoder(data) => &data.name,
+            Self::Pairs(data) => &data.name,
         }
     }
 
@@ -62,6 +74,7 @@ impl Prepared {
         match self {
             Self::Text(data) => &data.notes,
             Self::Encoder(data) => &data.notes,
+            Self::Pairs(data) => &data.notes,
         }
     }
 
@@ -70,6 +83,7 @@ impl Prepared {
         match self {
             Self::Text(data) => data.floor,
             Self::Encoder(data) => data.floor,
+            Self::Pairs(_) => None,
         }
     }
 
@@ -78,6 +92,7 @@ impl Prepared {
         match self {
             Self::Text(_) => None,
             Self::Encoder(data) => data.ceiling,
+            Self::Pairs(data) => data.ceiling,
         }
     }
 
@@ -85,7 +100,7 @@ impl Prepared {
     pub fn why_training_is_above(&self) -> Option<&'static str> {
         match self {
             Self::Text(data) => data.why_training_is_above,
-            Self::Encoder(_) => None,
+            Self::Encoder(_) | Self::Pairs(_) => None,
         }
     }
 
@@ -94,6 +109,7 @@ impl Prepared {
         match self {
             Self::Text(data) => &data.tokenizer,
             Self::Encoder(data) => &data.tokenizer,
+            Self::Pairs(data) => &data.tokenizer,
         }
     }
 
@@ -101,6 +117,7 @@ impl Prepared {
         match self {
             Self::Text(data) => Some(data.batches.as_ref()),
             Self::Encoder(data) => data.batches.as_deref(),
+            Self::Pairs(data) => data.batches.as_deref(),
         }
     }
 
@@ -129,11 +146,25 @@ impl Prepared {
         Ok(match self {
             Self::Text(data) => Box::new(NextToken::new(model, *data, &config.train)),
             Self::Encoder(data) => Box::new(EncoderTask::new(model, *data, config)?),
+            Self::Pairs(data) => Box::new(Seq2Seq::new(model, *data, config)?),
         })
+    }
+
+    /// What is learned from if no files are named.
+    pub fn made(config: &RunConfig) -> &'static str {
+        match (&config.model, config.data.generated) {
+            (model, generated) if model.has_source() => {
+                generated.unwrap_or(Conversion::Dates).name()
+            }
+            _ => "stories",
+        }
     }
 
     /// The command that uses such a model.
     pub fn used_by(config: &RunConfig) -> &'static str {
+        if config.model.has_source() {
+            return "translate";
+        }
         match Purpose::of(&config.model) {
             Err(_) => "generate",
             Ok(Purpose::Masks) => "fill",
@@ -160,16 +191,28 @@ pub fn first_model(
     Ok((model, found))
 }
 
+/// The configuration by which a given model goes on learning, unless one is named.
+pub fn fine_tuning(path: &Path) -> Result<&'static str> {
+    let theirs = formats::config_of(&open::locate(Some(path))?)?;
+    Ok(if theirs.has_source() { FINE_TUNING_PAIRS } else { FINE_TUNING })
+}
+
 impl RunConfig {
     /// Takes the body of a model directory or run in place of its own, and starts from its weights.
-    /// The head stays.
+    /// The head of an encoder stays; an encoder-decoder is taken whole.
     pub fn start_from(&mut self, path: &Path) -> Result<()> {
         let directory = open::locate(Some(path))?;
         let theirs = formats::config_of(&directory)?;
+        if theirs.has_source() && self.model.has_source() {
+            self.model = theirs;
+            self.task.init = Some(path.to_owned());
+            return Ok(());
+        }
         let (ModelConfig::Encoder(mut encoder), Some(head)) = (theirs, self.model.head()) else {
             return Err(Error::new(
-                format!("{} is not an encoder", path.display()),
-                "--init puts a new head on an encoder, such as BERT's",
+                format!("{} is not an encoder, or not of the configured kind", path.display()),
+                "--init puts a new head on an encoder, such as BERT's, or goes on with an \
+                 encoder-decoder",
             ));
         };
         let labels = encoder.head.labels().map(<[String]>::to_vec);

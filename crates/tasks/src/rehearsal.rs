@@ -7,7 +7,9 @@ use crate::config::{DataConfig, RunConfig, TaskConfig};
 use crate::data::TextData;
 use crate::encoder::{EncoderData, EncoderTask, Purpose};
 use crate::next_token::NextToken;
+use crate::seq2seq::{PairData, Seq2Seq};
 use hearken_base::{Error, Result};
+use hearken_data::conversions;
 use hearken_data::stories::{self, Exercise};
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_kernels::dry::Dry;
@@ -28,12 +30,16 @@ pub const MOST_TOKENS: usize = 1 << 24;
 pub fn task(model: &ModelConfig, train: &TrainConfig, tokens: usize) -> Result<Box<dyn Task>> {
     let built = models::build(model, Weights::Drawn { seed: train.seed });
     match model {
-        ModelConfig::Decoder(config) => {
-            let data = TextData::random(train.batch_size, tokens, config.vocabulary)?;
+        ModelConfig::Decoder(_) | ModelConfig::Recurrent(_) | ModelConfig::Convolution(_) => {
+            let data = TextData::random(train.batch_size, tokens, model.vocabulary())?;
             Ok(Box::new(NextToken::new(built, data, train)))
         }
         ModelConfig::Encoder(EncoderConfig { head: HeadConfig::None {}, .. }) => {
             Ok(Box::new(Bare::new(built, train, tokens)))
+        }
+        ModelConfig::EncoderDecoder(_) | ModelConfig::RecurrentSeq2seq(_) => {
+            let data = PairData::random(model.vocabulary(), train.batch_size, tokens);
+            Ok(Box::new(Seq2Seq::with(built, data, train, &TaskConfig::default())?))
         }
         ModelConfig::Encoder(config) => {
             let data = EncoderData::random(config, train.batch_size, tokens)?;
@@ -62,11 +68,11 @@ impl Task for Bare {
     }
 
     fn loss(&self, at: Moment) -> Result<MicroLoss> {
-        let cannot = || Error::new("the model does not encode", "choose another configuration");
-        let model = self.model.encodes().ok_or_else(cannot)?;
         let rows = self.rows / at.micro_batches;
         let ids = vec![0; rows * self.tokens];
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
+        let cannot = || Error::new("the model does not encode", "choose another configuration");
+        let model = self.model.encodes().ok_or_else(cannot)?;
         let hidden = model.encode(&Tokens::new(&ids, rows), &pass);
         let out = model.pooled(&hidden, &pass).unwrap_or(hidden);
         Ok(MicroLoss::new(out.mean(), 1.0, ids.len()))
@@ -91,6 +97,15 @@ impl Task for Bare {
 pub fn fit(model: &mut ModelConfig, data: &DataConfig) -> Option<String> {
     let exercise = Purpose::of(model).ok().and_then(Purpose::exercise);
     let exercise = exercise.filter(|_| data.paths.is_empty() && data.tokenizer_file.is_none());
+    if model.has_source()
+        && model.vocabulary() == 0
+        && data.paths.is_empty()
+        && data.generated.is_some()
+    {
+        let tokens = conversions::tokenizer().vocabulary_size();
+        model.set_vocabulary(tokens);
+        return Some(format!("{tokens} tokens, the words of dates and numbers"));
+    }
     let ModelConfig::Encoder(encoder) = model else { return None };
     let mut notes = Vec::new();
     if encoder.vocabulary == 0 && exercise.is_some() {
@@ -132,7 +147,10 @@ pub fn cost_of_run(config: &RunConfig) -> Result<Cost> {
 pub fn cache_bytes(model: &ModelConfig, tokens: usize, kind: CacheKind) -> Result<Option<u64>> {
     let run = || {
         let model = models::build(model, Weights::Drawn { seed: 0 });
-        model.generates().map(|model| slot::bytes_for(model, tokens, kind))
+        match model.translates() {
+            Some(model) => Some(slot::bytes_with_source(model, tokens, kind)),
+            None => model.generates().map(|model| slot::bytes_for(model, tokens, kind)),
+        }
     };
     Dry::new().run(run).map_err(|_| {
         let message = "the model needs more memory than a process has addresses for";

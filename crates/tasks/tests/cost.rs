@@ -3,7 +3,7 @@
 
 use hearken_kernels::threads::with_threads;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::config::{DropoutConfig, ModelConfig};
+use hearken_nn::config::{CellKind, DropoutConfig, ModelConfig, RecurrentConfig};
 use hearken_nn::models;
 use hearken_nn::scope::Weights;
 use hearken_nn::slot::Feed;
@@ -58,6 +58,12 @@ fn bench_config(name: &str) -> ModelConfig {
     presets::model_of(&text.join("\n"), name).unwrap()
 }
 
+/// Every variant that writes.
+fn language_models() -> Vec<(String, ModelConfig)> {
+    let decoders = variants::all().into_iter().map(|(name, config)| (name, config.into()));
+    decoders.chain(variants::without_attention()).collect()
+}
+
 /// Every way to train that changes what is held.
 fn ways() -> Vec<(&'static str, TrainConfig)> {
     let with = |change: fn(&mut TrainConfig)| {
@@ -106,6 +112,15 @@ fn the_plan_comes_true() {
             compare(&format!("{name}, bf16, recomputed"), &plain, &both);
             config.stack.dropout = DropoutConfig::everywhere(0.1);
             compare(&format!("{name}, dropout"), &config.into(), &training());
+        }
+        for (name, mut config) in variants::without_attention() {
+            config.set_context(TOKENS);
+            match &mut config {
+                ModelConfig::Recurrent(config) => (config.width, config.dropout) = (96, 0.1),
+                ModelConfig::Convolution(config) => (config.width, config.dropout) = (96, 0.1),
+                _ => panic!("{name} has attention"),
+            }
+            compare(&name, &config, &training());
         }
     });
     // A vocabulary that is larger than everything else: the peak is in the head.
@@ -177,12 +192,24 @@ fn operations_are_those_of_the_formulas() {
     }
 }
 
+/// Recurrent layers have 2 operations per weight and token forward as any other.
+#[test]
+fn operations_of_recurrent_layers_are_those_of_their_weights() {
+    for (cell, gates) in [(CellKind::Rnn, 1.0), (CellKind::Gru, 3.0), (CellKind::Lstm, 4.0)] {
+        let config = RecurrentConfig::new(cell, 32, 3, 64);
+        let config = ModelConfig::from(RecurrentConfig { vocabulary: 50, ..config });
+        let cost = rehearsal::cost(&config, &training(), 32).unwrap();
+        let products = 2.0 * (3.0 * gates * 2.0 * 64.0 * 64.0 + 50.0 * 64.0);
+        assert_eq!((cost.forward.products, cost.forward.attention), (products, 0.0), "{cell:?}");
+        assert_eq!(cost.training.products, 3.0 * products, "{cell:?}");
+    }
+}
+
 /// Layers that multiply in a way of their own are counted, too: every variant, three times forward.
 #[test]
 fn every_variant_is_counted() {
-    for (name, config) in variants::all() {
-        let tokens = config.context;
-        let cost = rehearsal::cost(&config.into(), &training(), tokens).unwrap();
+    for (name, config) in language_models() {
+        let cost = rehearsal::cost(&config, &training(), config.context()).unwrap();
         let (forward, training) = (cost.forward.all(), cost.training.all());
         assert!(forward > 0.0 && (training / forward - 3.0).abs() < 1e-9, "{name}: {cost:?}");
     }
@@ -200,8 +227,7 @@ fn absurd_sizes_are_refused() {
 
 #[test]
 fn the_cache_takes_what_is_planned() {
-    for (name, config) in variants::all() {
-        let config = ModelConfig::from(config);
+    for (name, config) in language_models() {
         let model = models::build(&config, Weights::Drawn { seed: 1 });
         let model = model.generates().unwrap();
         for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {

@@ -1,8 +1,8 @@
 //! Measures against scikit-learn, SciPy and values worked out by hand.
 
 use hearken_tasks::metrics::{
-    Confusion, EntityScore, answer_scores, cosine, entities, mean_absolute_error, recall_at,
-    root_mean_squared_error, several_scores, spearman,
+    Confusion, EntityScore, TranslationScore, answer_scores, cosine, entities, mean_absolute_error,
+    recall_at, root_mean_squared_error, several_scores, spearman,
 };
 use serde_json::Value;
 
@@ -130,4 +130,38 @@ fn recall_is_the_share_of_own_texts_among_the_nearest() {
     assert_near(recall_at(1, &[1.0; 8], &[1.0; 8], 2), 0.25, "by order alone");
     assert_near(cosine(&[1.0, 1.0], &[2.0, 0.0]), 0.5_f64.sqrt(), "45 degrees");
     assert_eq!(cosine(&[0.0], &[1.0]), 0.0);
+}
+
+#[test]
+fn translations_as_sacrebleu_scores_them() {
+    let fixtures: Value = serde_json::from_str(include_str!("fixtures/translation.json")).unwrap();
+    let pairs: Vec<[&str; 2]> = (fixtures["pairs"].as_array().unwrap().iter())
+        .map(|pair| [pair[0].as_str().unwrap(), pair[1].as_str().unwrap()])
+        .collect();
+    assert_eq!(pairs.len(), 1000);
+    for corpus in fixtures["corpora"].as_array().unwrap() {
+        let part = places(&corpus["part"]);
+        let mut score = TranslationScore::default();
+        pairs[part[0]..part[1]].iter().for_each(|[said, right]| score.add(said, right));
+        for (at, name, got) in [(0, "bleu", score.bleu()), (1, "chrf", score.chrf())] {
+            let what = format!("{name} of {part:?}");
+            let want = corpus[name].as_f64().unwrap();
+            // Logarithms and exponentials of two libraries, of numbers up to 100.
+            assert!((got - want).abs() < 1e-10, "{what}: {got}, expected {want}");
+            assert_eq!(format!("{got:.2}"), corpus["printed"][at].as_str().unwrap(), "{what}");
+        }
+    }
+    for (own, theirs) in [TranslationScore::BLEU_SIGNATURE, TranslationScore::CHRF_SIGNATURE]
+        .into_iter()
+        .zip(fixtures["signatures"].as_array().unwrap())
+    {
+        let without_version = |text: &str| text.split("|version:").next().unwrap().to_owned();
+        assert_eq!(without_version(own), without_version(theirs.as_str().unwrap()));
+    }
+    let none = TranslationScore::default();
+    assert_eq!((none.exact_match(), none.bleu(), none.chrf()), (0.0, 0.0, 0.0));
+    let mut two = TranslationScore::default();
+    two.add("one", "one");
+    two.add("one ", "one");
+    assert_eq!((two.exact_match(), two.lines()), (0.5, 2));
 }

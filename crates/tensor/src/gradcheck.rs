@@ -50,7 +50,7 @@ pub struct Case {
     /// Constants that the PyTorch expression needs (ids, masks), by name.
     pub extras: Vec<(&'static str, Array)>,
     /// The same computation as a Python expression over the names above, for the fixtures.
-    pub torch: &'static str,
+    pub torch: String,
     /// Bounds.
     pub tolerance: Tolerance,
     forward: Forward,
@@ -98,7 +98,7 @@ impl Case {
             name: name.into(),
             inputs: Vec::new(),
             extras: Vec::new(),
-            torch: "",
+            torch: String::new(),
             tolerance,
             forward: Box::new(forward),
             reference: Box::new(reference),
@@ -125,8 +125,8 @@ impl Case {
     }
 
     /// Sets the PyTorch expression.
-    pub fn torch(mut self, expression: &'static str) -> Self {
-        self.torch = expression;
+    pub fn torch(mut self, expression: impl Into<String>) -> Self {
+        self.torch = expression.into();
         self
     }
 

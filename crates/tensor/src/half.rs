@@ -151,6 +151,14 @@ impl Saved {
         }
     }
 
+    /// The value in f32, to be changed: without a copy, if nobody else holds it.
+    pub fn into_value(self) -> Tensor {
+        match self {
+            Self::Whole(value) => value,
+            Self::Half(half) => half.widen(),
+        }
+    }
+
     /// The value as a matrix of all its rows, for a product, which widens as it reads.
     pub fn matrix(&self) -> Matrix<'_> {
         self.matrix_of(0..self.shape().rows())

@@ -26,6 +26,17 @@ pub fn sinusoidal_table(most: usize, width: usize) -> GrowingTable {
     GrowingTable::new(most, width, |p, row| fill(row, p))
 }
 
+/// As [`sinusoidal_table`], with all sines in the first half of a row and all cosines in the second.
+pub fn sinusoidal_halves_table(most: usize, width: usize) -> GrowingTable {
+    assert!(width.is_multiple_of(2), "sines and cosines come in pairs: the width {width} is odd");
+    GrowingTable::new(most, width, move |p, row| {
+        let (sines, cosines) = row.split_at_mut(row.len() / 2);
+        for (i, (sine, cosine)) in sines.iter_mut().zip(cosines).enumerate() {
+            [*sine, *cosine] = pair(p, i, width);
+        }
+    })
+}
+
 /// The table of a grid of patches, row by row: (height·width, C), where the first half of the C
 /// numbers encodes the row and the second the column. `channels` must be a multiple of 4.
 pub fn sinusoidal_grid(height: usize, width: usize, channels: usize) -> Tensor {
@@ -43,12 +54,16 @@ pub fn sinusoidal_grid(height: usize, width: usize, channels: usize) -> Tensor {
 }
 
 fn fill(row: &mut [f32], position: usize) {
-    let width = row.len() as f64;
-    for (i, pair) in row.chunks_exact_mut(2).enumerate() {
-        let angle = position as f64 * BASE.powf(-2.0 * i as f64 / width);
-        pair[0] = angle.sin() as f32;
-        pair[1] = angle.cos() as f32;
+    let width = row.len();
+    for (i, both) in row.chunks_exact_mut(2).enumerate() {
+        both.copy_from_slice(&pair(position, i, width));
     }
+}
+
+/// Sine and cosine of frequency i.
+fn pair(position: usize, i: usize, width: usize) -> [f32; 2] {
+    let angle = position as f64 * BASE.powf(-2.0 * i as f64 / width as f64);
+    [angle.sin() as f32, angle.cos() as f32]
 }
 
 #[cfg(test)]
@@ -61,6 +76,9 @@ mod tests {
         assert_eq!(&table.data()[..4], &[0.0, 1.0, 0.0, 1.0]);
         let second = [2.0_f64.sin(), 2.0_f64.cos(), 0.02_f64.sin(), 0.02_f64.cos()]; // ω₁ = 1/100
         assert_eq!(&table.data()[8..], &second.map(|x| x as f32));
+        let halves = sinusoidal_halves_table(3, 4).first(3);
+        let [a, b, c, d] = second.map(|x| x as f32);
+        assert_eq!(&halves.data()[8..], &[a, c, b, d]);
     }
 
     /// PE(p + k) = M(k)·PE(p), with M(k) found from positions 0 and 1 alone and then tried on

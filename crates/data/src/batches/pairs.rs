@@ -4,8 +4,9 @@
 //! (teacher forcing): for a target y₁ … yₙ it sees `begin y₁ … yₙ` and answers `y₁ … yₙ end`.
 
 use super::documents::Documents;
-use super::{Batch, Examples, Source};
+use super::{Batch, Batches, Examples, Source};
 use crate::error::{self, Result};
+use std::ops::Range;
 
 /// The ids that frame a target and fill rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +47,65 @@ impl Pairs {
         self.longest_source
     }
 
-    fn source_of(&self, examples: &[usize]) -> Source {
-        let lengths: Vec<usize> = examples.iter().map(|&i| self.sources.length_of(i)).collect();
-        let length = lengths.iter().copied().max().unwrap_or(0);
-        let mut ids = vec![self.frame.pad; examples.len() * length]; // (B, S)
-        let rows = ids.chunks_exact_mut(length.max(1)).zip(examples.iter().zip(&lengths));
-        rows.for_each(|(row, (&pair, &n))| self.sources.read(pair, 0, &mut row[..n]));
-        Source { length, ids, lengths }
+    fn pair(&self, example: usize) -> [Vec<u32>; 2] {
+        [&self.sources, &self.targets].map(|of| {
+            let mut ids = vec![0; of.length_of(example)];
+            of.read(example, 0, &mut ids);
+            ids
+        })
+    }
+}
+
+/// Sources and targets as the rows of a batch: (B, S) and (B, T), each as long as its longest.
+pub(super) fn batch(pairs: &[[Vec<u32>; 2]], frame: Frame) -> Batch {
+    let Frame { begin, end, pad } = frame;
+    let lengths: Vec<usize> = pairs.iter().map(|[source, _]| source.len()).collect();
+    let length = lengths.iter().copied().max().unwrap_or(0);
+    let mut ids = vec![pad; pairs.len() * length]; // (B, S)
+    for (row, [source, _]) in ids.chunks_exact_mut(length.max(1)).zip(pairs) {
+        row[..source.len()].copy_from_slice(source);
+    }
+    let longest = pairs.iter().map(|[_, target]| target.len() + 1).max().unwrap_or(0);
+    let built = Batch::build(pairs.len(), longest, pad, |row, inputs, targets| {
+        let target = &pairs[row][1];
+        let n = target.len();
+        targets[..n].copy_from_slice(target);
+        targets[n] = end;
+        inputs[0] = begin;
+        inputs[1..=n].copy_from_slice(target);
+        n + 1
+    });
+    Batch { source: Some(Source { length, ids, lengths }), ..built }
+}
+
+/// Pairs that are made when they are needed, new ones at every step.
+pub struct MadePairs<F> {
+    make: F,
+    rows: usize,
+    longest: usize,
+    frame: Frame,
+}
+
+impl<F: Fn(u64, u64) -> [Vec<u32>; 2] + Send + Sync> MadePairs<F> {
+    /// Batches of `rows` pairs: `make(step, row)` gives source and target, the latter of fewer than
+    /// `longest` tokens, and always the same for the same step and row.
+    pub fn new(rows: usize, longest: usize, frame: Frame, make: F) -> Self {
+        Self { make, rows, longest, frame }
+    }
+}
+
+impl<F: Fn(u64, u64) -> [Vec<u32>; 2] + Send + Sync> Batches for MadePairs<F> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn length(&self) -> usize {
+        self.longest
+    }
+
+    fn rows_of(&self, step: u64, rows: Range<usize>) -> Batch {
+        let pairs: Vec<_> = rows.map(|row| (self.make)(step, row as u64)).collect();
+        batch(&pairs, self.frame)
     }
 }
 
@@ -70,18 +123,8 @@ impl Examples for Pairs {
     }
 
     fn batch_of(&self, examples: &[usize]) -> Batch {
-        let Frame { begin, end, pad } = self.frame;
-        let lengths = examples.iter().map(|&pair| self.targets.length_of(pair) + 1);
-        let length = lengths.max().unwrap_or(0);
-        let batch = Batch::build(examples.len(), length, pad, |row, inputs, targets| {
-            let n = self.targets.length_of(examples[row]);
-            self.targets.read(examples[row], 0, &mut targets[..n]);
-            targets[n] = end;
-            inputs[0] = begin;
-            inputs[1..=n].copy_from_slice(&targets[..n]);
-            n + 1
-        });
-        Batch { source: Some(self.source_of(examples)), ..batch }
+        let pairs: Vec<_> = examples.iter().map(|&example| self.pair(example)).collect();
+        batch(&pairs, self.frame)
     }
 }
 
@@ -89,7 +132,8 @@ impl Examples for Pairs {
 mod tests {
     use super::*;
     use crate::batches::testing::{assert_batches, assert_epochs, assert_in_order, documents};
-    use crate::batches::{IGNORED as I, Shuffled};
+    use crate::batches::{IGNORED as I, Shuffled, key};
+    use hearken_tensor::rng::Rng;
 
     const FRAME: Frame = Frame { begin: 100, end: 101, pad: 0 };
 
@@ -120,6 +164,17 @@ mod tests {
         assert_batches(|seed| Shuffled::new(&pairs, 6, seed));
         assert_batches(|seed| Shuffled::new(&pairs, 6, seed).grouped_by_length(5));
         assert_batches(|seed| Shuffled::new(&pairs, 1, seed));
+    }
+
+    #[test]
+    fn made_pairs_depend_on_step_and_row_alone() {
+        let make = |seed: u64| {
+            move |step: u64, row: u64| {
+                let mut rng = Rng::new(key(seed, step, row));
+                [0, 1].map(|_| (0..=rng.below(9)).map(|_| rng.below(90) as u32).collect())
+            }
+        };
+        assert_batches(|seed| MadePairs::new(6, 10, FRAME, make(seed)));
     }
 
     #[test]

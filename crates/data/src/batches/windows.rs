@@ -47,6 +47,65 @@ impl Batches for RandomWindows {
     }
 }
 
+/// Training batches whose rows go on from step to step: the text is cut into as many parts as there
+/// are rows, and each row reads its part from beginning to end, then again. For models that carry a
+/// state along.
+#[derive(Clone, Debug)]
+pub struct ConsecutiveWindows {
+    ids: Ids,
+    rows: usize,
+    length: usize,
+    /// Windows in a part.
+    windows: usize,
+}
+
+impl ConsecutiveWindows {
+    /// Batches of `rows` windows of `length` + 1 ids. What is left over at the end of the text is
+    /// left out.
+    pub fn new(ids: Ids, rows: usize, length: usize) -> Result<Self> {
+        assert!(length > 0 && rows > 0, "{rows} windows of {length} tokens");
+        let windows = ids.len().saturating_sub(1) / rows / length;
+        if windows == 0 {
+            let (have, need) = (ids.len(), rows.saturating_mul(length).saturating_add(1));
+            return Err(error::too_short_for_rows(have, need, rows));
+        }
+        Ok(Self { ids, rows, length, windows })
+    }
+
+    /// Which window of its part a row reads.
+    fn window(&self, step: u64) -> usize {
+        (step % self.windows as u64) as usize
+    }
+}
+
+impl Batches for ConsecutiveWindows {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn rows_of(&self, step: u64, rows: Range<usize>) -> Batch {
+        let window = self.window(step);
+        Batch::build(rows.len(), self.length, 0, |row, inputs, targets| {
+            let start = ((rows.start + row) * self.windows + window) * self.length;
+            self.ids.read(start, inputs);
+            self.ids.read(start + 1, targets);
+            inputs.len()
+        })
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        Some((self.rows * self.windows) as u64)
+    }
+
+    fn continues(&self, step: u64) -> bool {
+        self.window(step) > 0
+    }
+}
+
 /// The windows of a text that begin every `stride` ids, as examples.
 #[derive(Clone, Debug)]
 pub struct Windows {
@@ -202,6 +261,26 @@ mod tests {
             }
             assert_eq!(seen, (1..n).collect::<Vec<_>>(), "{n} {length} {stride}");
         }
+    }
+
+    #[test]
+    fn consecutive_rows_go_on_where_they_ended() {
+        let windows = ConsecutiveWindows::new(counting(100), 3, 5).unwrap(); // 99 / 3 / 5 = 6
+        assert_eq!(windows.epoch(), Some(18));
+        for step in 0..14 {
+            let batch = windows.batch(step);
+            assert_eq!(windows.continues(step), step % 6 != 0);
+            assert_eq!(batch, windows.batch(step + 6), "the next epoch");
+            let following: Vec<u32> = batch.inputs.iter().map(|id| id + 1).collect();
+            assert_eq!(batch.targets, following);
+            let starts: Vec<u32> = batch.inputs.iter().copied().step_by(5).collect();
+            let first = 5 * (step as u32 % 6);
+            assert_eq!(starts, [first, first + 30, first + 60]);
+            assert_eq!(windows.rows_of(step, 1..2).inputs, batch.inputs[5..10]);
+        }
+        let error = ConsecutiveWindows::new(counting(15), 3, 5).unwrap_err().to_string();
+        assert!(error.contains("15 tokens") && error.contains("3 rows"), "{error}");
+        ConsecutiveWindows::new(counting(16), 3, 5).unwrap().batch(0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From named fields to texts with answers.
 
 use super::record::{Field, Record, shown};
+use super::translations::NAMES;
 use super::{Answer, Ask, Dataset, Fields, MOST_LABELS, Place, Problem, Row};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ pub(super) fn wanted(ask: Ask, fields: &Fields) -> Vec<String> {
         Ask::Tags => &["tokens", "tags"],
         Ask::Spans => &["question", "context", "answer", "start"],
         Ask::Pairs => &["second"],
+        Ask::Translations => &NAMES,
         Ask::Classes | Ask::Several | Ask::Numbers => &[],
     };
     let mut wanted: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -35,13 +37,15 @@ pub(super) struct Interpreter<'a> {
     labels: BTreeMap<String, u32>,
     /// Numbers of the first row, and where it is.
     numbers: Option<(usize, Place)>,
+    /// Pairs of which a side is empty, and where the first is.
+    empty: Option<(usize, Place)>,
 }
 
 impl<'a> Interpreter<'a> {
     pub(super) fn new(ask: Ask, fields: &'a Fields, known: Option<&'a [String]>) -> Self {
         let numbered = known.into_iter().flatten().cloned().zip(0..);
         let labels = numbered.collect();
-        Self { ask, fields, known, rows: Vec::new(), labels, numbers: None }
+        Self { ask, fields, known, rows: Vec::new(), labels, numbers: None, empty: None }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -54,6 +58,7 @@ impl<'a> Interpreter<'a> {
             Ask::Tags => self.tagged(&mut record, place),
             Ask::Spans => question(&mut record, place),
             Ask::Pairs => self.pair(&mut record, place),
+            Ask::Translations => return self.translation(&mut record, place),
         };
         self.rows.push(row?);
         Ok(())
@@ -137,6 +142,31 @@ impl<'a> Interpreter<'a> {
         Ok(Row { text, second, answer: Answer::Similar(similarity), place })
     }
 
+    /// A source and its target. A pair with an empty side is left out and counted: parallel texts
+    /// have some, and one of them is no reason to refuse the rest.
+    fn translation(&mut self, record: &mut Record, place: Place) -> Result<(), Problem> {
+        let chosen = [&self.fields.text, &self.fields.label];
+        let mut texts = [String::new(), String::new()];
+        for ((text, chosen), usual) in texts.iter_mut().zip(chosen).zip(NAMES) {
+            let name = if record.fields.contains_key(chosen) { chosen.as_str() } else { usual };
+            *text = match record.require(name)? {
+                Field::Text(text) => text,
+                Field::Number(number) => number.to_string(),
+                _ => {
+                    let what = format!("the field {name:?} is not a text");
+                    return Err(Problem::new(what, "expected a string"));
+                }
+            };
+        }
+        let [text, target] = texts;
+        if text.trim().is_empty() || target.trim().is_empty() {
+            self.empty.get_or_insert((0, place)).0 += 1;
+        } else {
+            self.rows.push(Row { text, second: None, answer: Answer::Text(target), place });
+        }
+        Ok(())
+    }
+
     /// The number of a label: of a known one, or in the order in which it was met.
     fn label(&mut self, name: &str) -> Result<u32, Problem> {
         let name = name.trim();
@@ -166,6 +196,14 @@ impl<'a> Interpreter<'a> {
     /// All rows, with labels in their order.
     pub(super) fn finish(self, files: Vec<PathBuf>) -> Result<Dataset> {
         let mut data = Dataset { rows: self.rows, files, ..Dataset::default() };
+        if let Some((count, place)) = self.empty {
+            let pairs = if count == 1 { "pair has" } else { "pairs have" };
+            let first = super::describe(&data.files, place);
+            data.notes.push(format!(
+                "{count} {pairs} an empty side and {} left out; the first is {first}",
+                if count == 1 { "is" } else { "are" },
+            ));
+        }
         let labels = matches!(self.ask, Ask::Classes | Ask::Several | Ask::Tags);
         if !labels || data.rows.is_empty() {
             return Ok(data);
@@ -198,7 +236,7 @@ impl<'a> Interpreter<'a> {
                     classes.sort_unstable();
                 }
                 Answer::Tags(words) => words.iter_mut().for_each(|(_, tag)| renumber(tag)),
-                Answer::Numbers(_) | Answer::Span(..) | Answer::Similar(_) => {}
+                Answer::Numbers(_) | Answer::Span(..) | Answer::Similar(_) | Answer::Text(_) => {}
             }
         }
         data.labels = sorted.into_iter().map(|(name, _)| name).collect();

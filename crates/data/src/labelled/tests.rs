@@ -1,5 +1,7 @@
 use super::*;
 
+mod translations;
+
 /// What reading one file gives.
 fn read_file(name: &str, content: impl AsRef<[u8]>, ask: Ask, fields: &Fields) -> Result<Dataset> {
     let folder = tempfile::tempdir().unwrap();

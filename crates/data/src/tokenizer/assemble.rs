@@ -9,6 +9,7 @@
 //! | WordPiece | WordPiece, `##` | [`WORDS`], bytes to letters | drop `##`, letters to bytes |
 //! | Unigram | Unigram | [`WORDS`], bytes to letters | letters to bytes |
 //! | word | WordLevel | runs of letters and digits, runs of other characters | spaces between |
+//! | pieces | WordLevel | words with the space before them, digits, signs | join |
 //!
 //! "Letters" is GPT-2's alphabet: a printable character for each of the 256 bytes. Where it is
 //! used, no text is unknown and every text comes back as it was.
@@ -17,6 +18,7 @@
 //! the model cannot make one out of text; the one exception is the unknown token of characters
 //! and words, which such a model makes out of what it does not know alone.
 
+use super::Special;
 use super::training::SpecialText;
 use serde_json::{Map, Value, json};
 
@@ -107,6 +109,19 @@ pub(super) fn whole_words(words: &[String], unknown: &str, specials: &[SpecialTe
     let model = json!({"type": "WordLevel", "vocab": vocabulary(&tokens), "unk_token": unknown});
     let decoder = json!({"type": "WordPiece", "prefix": CONTINUATION, "cleanup": true});
     tokenizer(&model, tokens.len(), &white_space(), &decoder, specials)
+}
+
+/// Words with the space before them, single digits and single signs, in the order of their ids;
+/// then the unknown token. Texts of known pieces come back as they were.
+pub(super) fn pieces(pieces: &[String], specials: &[SpecialText]) -> Value {
+    let unknown = specials.iter().find(|s| s.special == Some(Special::Unk));
+    let unknown = unknown.map_or(Special::Unk.default_text(), |s| s.text.as_str());
+    let mut tokens = pieces.to_vec();
+    tokens.push(unknown.to_owned());
+    let model = json!({"type": "WordLevel", "vocab": vocabulary(&tokens), "unk_token": unknown});
+    let pattern = json!({"type": "Split", "pattern": {"Regex": " ?[A-Za-z]+|[0-9]|[^A-Za-z0-9]"},
+        "behavior": "Isolated", "invert": false});
+    tokenizer(&model, tokens.len(), &pattern, &json!({"type": "Fuse"}), specials)
 }
 
 /// Runs of letters, digits and underscores, and runs of anything else but white space.

@@ -76,8 +76,8 @@ fn no_text() -> Error {
 /// A special token and how it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecialText {
-    /// What it is for.
-    pub special: Special,
+    /// What it is for, if it is one of the usual ones.
+    pub special: Option<Special>,
     /// How it is written.
     pub text: String,
 }
@@ -85,8 +85,18 @@ pub struct SpecialText {
 impl SpecialText {
     /// `special`, written as `text`.
     pub fn new(special: Special, text: impl Into<String>) -> Self {
-        Self { special, text: text.into() }
+        Self { special: Some(special), text: text.into() }
     }
+
+    /// T5's sentinels, which stand for spans of a text that were taken out: `<extra_id_0>`, ….
+    pub fn sentinels(count: usize) -> Vec<Self> {
+        (0..count).map(|i| Self { special: None, text: sentinel(i) }).collect()
+    }
+}
+
+/// How sentinel `i` is written.
+pub(super) fn sentinel(i: usize) -> String {
+    format!("<extra_id_{i}>")
 }
 
 impl From<Special> for SpecialText {
@@ -205,7 +215,7 @@ impl Training {
         let roles: serde_json::Map<_, _> = self
             .specials
             .iter()
-            .map(|s| (format!("{}_token", s.special.name()), s.text.clone().into()))
+            .filter_map(|s| Some((format!("{}_token", s.special?.name()), s.text.clone().into())))
             .collect();
         Tokenizer::from_value(&json, Some(&roles.into())).map_err(error::tokenizer)
     }
@@ -220,7 +230,7 @@ impl Training {
             if before.clone().any(|s| s.text == special.text) {
                 return bad("is given twice");
             }
-            if before.any(|s| s.special == special.special) {
+            if special.special.is_some() && before.any(|s| s.special == special.special) {
                 return bad("has the role of another");
             }
         }
@@ -228,7 +238,7 @@ impl Training {
     }
 
     fn unknown(&self) -> Option<&str> {
-        let unknown = self.specials.iter().find(|s| s.special == Special::Unk);
+        let unknown = self.specials.iter().find(|s| s.special == Some(Special::Unk));
         unknown.map(|s| s.text.as_str())
     }
 

@@ -149,6 +149,7 @@ pub(super) fn has_the_shape_of_bert(config: &EncoderConfig) -> bool {
     let stack = &config.stack;
     config.embedding_norm
         && stack.attention == AttentionConfig::Full {}
+        && stack.scaled_scores
         && stack.residual_scale == 1.0
         && stack.norm.placement == Placement::Post
         && stack.norm.kind == NormKind::Layer

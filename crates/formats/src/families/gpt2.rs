@@ -92,6 +92,7 @@ fn write_config(config: &ModelConfig) -> Option<Value> {
     let kind = stack.feed_forward.kind;
     let activation = ACTIVATIONS.iter().find(|(_, known)| *known == kind)?.0;
     let fits = stack.attention == AttentionConfig::Full {}
+        && stack.scaled_scores
         && stack.residual_scale == 1.0
         && stack.norm.placement == Placement::Pre
         && stack.norm.kind == NormKind::Layer

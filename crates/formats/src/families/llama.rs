@@ -112,6 +112,7 @@ pub(super) fn write_variation(config: &ModelConfig, own: Value) -> Option<Value>
     let config = as_decoder(config)?;
     let stack = &config.stack;
     let fits = stack.residual_scale == 1.0
+        && stack.scaled_scores
         && stack.norm.placement == Placement::Pre
         && stack.norm.kind == NormKind::Rms
         && stack.feed_forward.kind == FeedForwardKind::Swiglu

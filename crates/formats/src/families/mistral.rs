@@ -3,7 +3,7 @@
 
 use super::llama::{IGNORED, NAMES, layer_types, read_variation, write_variation};
 use super::names::Names;
-use super::{Family, stack_of};
+use super::{Family, as_decoder};
 use crate::json::Fields;
 use hearken_base::Result;
 use hearken_nn::config::{AttentionConfig, BiasConfig, ModelConfig};
@@ -42,7 +42,7 @@ fn read_config(fields: &Fields<'_>) -> Result<ModelConfig> {
 }
 
 fn write_config(config: &ModelConfig) -> Option<Value> {
-    let stack = stack_of(config);
+    let stack = &as_decoder(config)?.stack;
     let window = match stack.attention {
         AttentionConfig::Full {} => Value::Null,
         AttentionConfig::Window { size } => json!(size),

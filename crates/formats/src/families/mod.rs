@@ -9,17 +9,22 @@ mod encoders;
 mod gpt2;
 mod hearken;
 mod llama;
+mod marian;
 mod mistral;
 pub mod names;
 mod qwen2;
 mod roberta;
 mod rope;
+mod t5;
 
 use crate::json::Fields;
 use hearken_base::Result;
-use hearken_nn::config::{DecoderConfig, EncoderConfig, ModelConfig, StackConfig};
+use hearken_nn::config::{
+    DecoderConfig, EncoderConfig, EncoderDecoderConfig, ModelConfig, StackConfig,
+};
 use names::Names;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::fmt;
 
 /// Every family. A model is saved as the first that can express it; ours can express everything.
@@ -31,6 +36,8 @@ pub static ALL: &[&Family] = &[
     &bert::FAMILY,
     &roberta::FAMILY,
     &distilbert::FAMILY,
+    &t5::FAMILY,
+    &marian::FAMILY,
     &hearken::FAMILY,
 ];
 
@@ -95,7 +102,7 @@ impl fmt::Debug for Family {
 fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
     match config {
         ModelConfig::Decoder(config) => Some(config),
-        ModelConfig::Encoder(_) => None,
+        _ => None,
     }
 }
 
@@ -103,15 +110,25 @@ fn as_decoder(config: &ModelConfig) -> Option<&DecoderConfig> {
 fn as_encoder(config: &ModelConfig) -> Option<&EncoderConfig> {
     match config {
         ModelConfig::Encoder(config) => Some(config),
-        ModelConfig::Decoder(_) => None,
+        _ => None,
     }
 }
 
-/// The blocks of a model.
-fn stack_of(config: &ModelConfig) -> &StackConfig {
+/// The configuration of an encoder-decoder, for families that are such.
+fn as_encoder_decoder(config: &ModelConfig) -> Option<&EncoderDecoderConfig> {
     match config {
-        ModelConfig::Decoder(config) => &config.stack,
-        ModelConfig::Encoder(config) => &config.stack,
+        ModelConfig::EncoderDecoder(config) => Some(config),
+        _ => None,
+    }
+}
+
+/// The blocks that a parameter belongs to; `None` of models without blocks.
+fn stack_of<'a>(config: &'a ModelConfig, parameter: &str) -> Option<Cow<'a, StackConfig>> {
+    match config {
+        ModelConfig::EncoderDecoder(config) if parameter.starts_with("encoder.") => {
+            Some(Cow::Owned(config.encoder_stack()))
+        }
+        _ => config.stack().map(Cow::Borrowed),
     }
 }
 

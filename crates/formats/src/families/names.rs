@@ -14,7 +14,7 @@
 
 use super::{Family, is_bare, stack_of};
 use hearken_base::{Error, Result};
-use hearken_nn::config::ModelConfig;
+use hearken_nn::config::{ModelConfig, StackConfig};
 use hearken_tensor::Shape;
 use std::ops::Range;
 
@@ -66,6 +66,8 @@ pub enum Part {
     Up,
     /// All, and their tensor has so many rows before them that mean nothing.
     Behind(usize),
+    /// All, and their tensor is a matrix of this one row.
+    OneRow,
     /// All, once more: a copy that is written because others expect it, and never read.
     Copy,
 }
@@ -149,9 +151,9 @@ fn all_pieces<'a>(
             Some(rows) => {
                 for row in rows.iter().filter(|row| wanted(row.part)) {
                     if let Some(theirs) = translate(row.ours, row.theirs, name) {
-                        let rows = row.part.rows(config);
+                        let rows = stack_of(config, name).and_then(|stack| row.part.rows(&stack));
                         let piece = piece(parameter, theirs, shape, rows, row.transposed);
-                        pieces.push(piece.behind(row.part));
+                        pieces.push(piece.shaped(row.part));
                     }
                 }
             }
@@ -168,11 +170,14 @@ fn all_pieces<'a>(
 }
 
 impl Piece {
-    /// The same piece, behind the rows that its part skips.
-    fn behind(mut self, part: Part) -> Self {
+    /// The same piece in the shape of their tensor, which may have other dimensions than ours.
+    fn shaped(mut self, part: Part) -> Self {
         if let (Part::Behind(skipped), Some(first)) = (part, self.shape.first_mut()) {
             *first += skipped;
             self.skipped = skipped;
+        }
+        if part == Part::OneRow {
+            self.shape.insert(0, 1);
         }
         self
     }
@@ -200,14 +205,13 @@ fn piece(
 
 impl Part {
     /// Which rows; `None` for all.
-    fn rows(self, config: &ModelConfig) -> Option<Range<usize>> {
-        let stack = stack_of(config);
+    fn rows(self, stack: &StackConfig) -> Option<Range<usize>> {
         let queries = stack.heads * stack.head_width();
         let keys = queries + stack.kv_heads() * stack.head_width();
         let values = keys + stack.kv_heads() * stack.value_width();
         let wide = stack.feed_forward_width();
         Some(match self {
-            Self::Whole | Self::Behind(_) | Self::Copy => return None,
+            Self::Whole | Self::Behind(_) | Self::OneRow | Self::Copy => return None,
             Self::Queries => 0..queries,
             Self::Keys => queries..keys,
             Self::Values => keys..values,

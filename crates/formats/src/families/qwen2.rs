@@ -3,7 +3,7 @@
 
 use super::llama::{IGNORED, NAMES, layer_types, read_variation, write_variation};
 use super::names::Names;
-use super::{Family, stack_of};
+use super::{Family, as_decoder};
 use crate::json::{Fields, merged};
 use hearken_base::Result;
 use hearken_nn::config::{AttentionConfig, BiasConfig, ModelConfig};
@@ -65,7 +65,7 @@ fn window(fields: &Fields<'_>) -> Result<AttentionConfig> {
 }
 
 fn write_config(config: &ModelConfig) -> Option<Value> {
-    let stack = stack_of(config);
+    let stack = &as_decoder(config)?.stack;
     // RMSNorm never has a bias, whatever is said of norms.
     if (BiasConfig { norm: false, ..stack.bias }) != BIAS {
         return None;

@@ -4,7 +4,7 @@ use super::{Kind, Subject};
 use crate::mutate::Form;
 use hearken_base::{Error, Result};
 use hearken_data::frames::{Feature, Frame, align_tags, locate_answer};
-use hearken_data::labelled::{Answer, Ask, Fields, read};
+use hearken_data::labelled::{Answer, Ask, Fields, read, read_parallel};
 use hearken_data::stories::word_tokenizer;
 use std::fs;
 use std::path::Path;
@@ -25,6 +25,8 @@ pub(super) fn subjects() -> Vec<Subject> {
         subject("labelled-columns", "rows.conll", columns, |d| use_rows(d, Ask::Tags)),
         subject("labelled-questions", "rows.jsonl", questions, |d| use_rows(d, Ask::Spans)),
         subject("labelled-pairs", "rows.csv", pairs, |d| use_rows(d, Ask::Pairs)),
+        subject("translations-tsv", "rows.tsv", translations, |d| use_rows(d, Ask::Translations)),
+        subject("translations-parallel", "rows.es", parallel, use_parallel),
     ]
 }
 
@@ -65,6 +67,21 @@ fn questions(directory: &Path) -> Result<()> {
 
 fn pairs(directory: &Path) -> Result<()> {
     put(directory, "rows.csv", "text,second,label\nMia lost it,it was lost,4.5\na,b,0\n")
+}
+
+fn translations(directory: &Path) -> Result<()> {
+    put(directory, "rows.tsv", "target\tsource\n\"uno\"\tone\n\nd\u{f3}s\ttwo\r\n\tthree\n")
+}
+
+fn parallel(directory: &Path) -> Result<()> {
+    put(directory, "rows.en", "one\ntwo\n\nfour\n")?;
+    put(directory, "rows.es", "uno\nd\u{f3}s\r\ntres\ncuatro")
+}
+
+fn use_parallel(directory: &Path) -> Result<()> {
+    let data = read_parallel(&[directory.join("rows.en")], &[directory.join("rows.es")])?;
+    assert!(data.rows.iter().all(|row| !row.text.trim().is_empty()));
+    Ok(())
 }
 
 /// Reads, splits and frames the rows as training would.

@@ -1,7 +1,7 @@
 //! `hearken eval`: how good is a model at what it is for?
 //!
-//! Encoders are judged by labelled data (`encoders.rs`), language models by how well they predict a
-//! text. With targets t₁ … tₙ, every token of the text but the first,
+//! Encoders are judged by labelled data (`encoders.rs`), encoder-decoders by pairs of texts
+//! (`pairs.rs`), language models by how well they predict a text. With targets t₁ … tₙ, every token of the text but the first,
 //!
 //! ```text
 //! loss = −1/n Σ ln p(tᵢ | what stands before it in its window)
@@ -12,6 +12,7 @@
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
 
 mod encoders;
+mod pairs;
 
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -57,13 +58,26 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "KEY")]
     field: Option<String>,
 
-    /// The key or column of the label, the number or the similarity (encoders) [default: label]
+    /// The key or column of the label, the number or the similarity (encoders) or of the translation
+    /// (encoder-decoders) [default: label, or target]
     #[arg(long, value_name = "KEY")]
     label: Option<String>,
 
     /// The key or column of the second text (encoders)
     #[arg(long, value_name = "KEY")]
     second: Option<String>,
+
+    /// The files of translations, line by line of those of FILE (encoder-decoders)
+    #[arg(long, value_name = "FILE")]
+    target: Vec<PathBuf>,
+
+    /// Translate by beam search with so many candidates (encoder-decoders) [default: greedily]
+    #[arg(long, value_name = "N")]
+    beams: Option<usize>,
+
+    /// A translation of n tokens scores Σ ln p / nᴬ (encoder-decoders) [default: 1]
+    #[arg(long, value_name = "A", allow_negative_numbers = true, requires = "beams")]
+    length_penalty: Option<f32>,
 
     /// Which part of the text: all, or as 'hearken train' splits it [default: all of a text that is
     /// given, validation of a run's own]
@@ -99,9 +113,14 @@ Examples:
   hearken eval --model gpt2 --data book.txt --stride 512 --json
   hearken eval --model runs/reviews                  what the run of an encoder has held out
   hearken eval --model runs/reviews --data test.csv --label stars --json
+  hearken eval --model runs/es --data test.en --target test.es --beams 4
 
 Keys of --json for encoders: model, data, rows, tokens, seconds, and metrics, an object with those
 that fit the model: loss, accuracy, f1, micro_f1, exact_match, mae, rmse, spearman, recall_at_1, …
+
+Keys of --json for encoder-decoders: model, data, translated, tokens, seconds; metrics, an object with
+loss, perplexity, exact_match, bleu, chrf; signatures of the last two in sacreBLEU's notation; and
+copy_the_source, what they are if the source is handed out as its own translation
 
 Keys of --json for language models:
   model, data, split
@@ -143,6 +162,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
     let hint = "name one with --tokenizer; without one a text has no tokens";
     let tokenizer = arguments.tokenizer.require(&model, hint)?;
+    if model.model.translates().is_some() {
+        return pairs::run(arguments, &model, tokenizer);
+    }
     if model.model.encodes().is_some() {
         return encoders::run(arguments, &model, tokenizer);
     }

@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(text) => Some((place, target_id(text, model, tokenizer.as_ref())?)),
         None => None,
     };
-    let layers = hearken::explain::stack_of(&model.config()).layers;
+    let layers = hearken::explain::stack_of(&model.config())?.layers;
     if arguments.layer >= layers {
         let message = format!("there is no block {}", arguments.layer);
         return Err(Failure::input(message, format!("blocks are 0 to {}", layers - 1)));

@@ -18,3 +18,4 @@ pub(crate) mod report;
 pub(crate) mod texts;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
+pub(crate) mod translate;

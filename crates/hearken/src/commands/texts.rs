@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 /// Bytes of a line: far more than any model reads.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// Which texts.
+/// Which texts: one per line.
 #[derive(clap::Args)]
-pub(crate) struct TextArguments {
+pub(crate) struct LineArguments {
     /// Files with a text per line, - for standard input, or a text itself. Of files that end in
     /// .jsonl, the field --field of each line
     #[arg(value_name = "FILE|-|TEXT")]
@@ -23,13 +23,20 @@ pub(crate) struct TextArguments {
     #[arg(long, value_name = "TEXT")]
     text: Vec<String>,
 
-    /// Each line holds two texts, with a tab between them
-    #[arg(long)]
-    pairs: bool,
-
     /// The key of the text in JSON lines
     #[arg(long, value_name = "KEY", default_value = "text")]
     field: String,
+}
+
+/// Which texts: one per line, or two.
+#[derive(clap::Args)]
+pub(crate) struct TextArguments {
+    #[command(flatten)]
+    lines: LineArguments,
+
+    /// Each line holds two texts, with a tab between them
+    #[arg(long)]
+    pairs: bool,
 }
 
 /// A text, and where it comes from.
@@ -48,26 +55,49 @@ impl Given {
 impl TextArguments {
     /// All of them, at least one.
     pub(crate) fn read(&self) -> Result<Given, Failure> {
+        self.lines.read_texts(self.pairs)
+    }
+}
+
+impl LineArguments {
+    /// Is none named?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inputs.is_empty() && self.text.is_empty()
+    }
+
+    /// All of them, at least one.
+    pub(crate) fn read(&self) -> Result<Given, Failure> {
+        self.read_texts(false)
+    }
+
+    /// All lines of standard input.
+    pub(crate) fn read_stdin(&self) -> Result<Given, Failure> {
+        let mut given = Given { texts: Vec::new(), places: Vec::new() };
+        self.read_lines(io::stdin().lock(), "standard input", false, false, &mut given)?;
+        Ok(given)
+    }
+
+    fn read_texts(&self, pairs: bool) -> Result<Given, Failure> {
         let mut given = Given { texts: Vec::new(), places: Vec::new() };
         for input in &self.inputs {
             let path = Path::new(input);
             if input == "-" {
-                self.read_lines(io::stdin().lock(), "standard input", false, &mut given)?;
+                self.read_lines(io::stdin().lock(), "standard input", false, pairs, &mut given)?;
             } else if path.is_file() || is_pipe(path) {
                 let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
                 let json = path.extension().is_some_and(|end| end == "jsonl" || end == "ndjson");
-                self.read_lines(BufReader::new(file), input, json, &mut given)?;
+                self.read_lines(BufReader::new(file), input, json, pairs, &mut given)?;
             } else if looks_like_a_path(input) {
                 return Err(Failure::input(
                     format!("there is no file {input}"),
                     "check the path; a text that looks like one is given with --text",
                 ));
             } else {
-                self.put(input, format!("'{}'", shortened(input)), &mut given)?;
+                put(pairs, input, format!("'{}'", shortened(input)), &mut given)?;
             }
         }
         for text in &self.text {
-            self.put(text, format!("'{}'", shortened(text)), &mut given)?;
+            put(pairs, text, format!("'{}'", shortened(text)), &mut given)?;
         }
         if given.texts.is_empty() {
             return Err(Failure::input(
@@ -83,6 +113,7 @@ impl TextArguments {
         mut from: impl BufRead,
         name: &str,
         json: bool,
+        pairs: bool,
         given: &mut Given,
     ) -> Result<(), Failure> {
         for number in 1.. {
@@ -104,9 +135,9 @@ impl TextArguments {
             })?;
             if json {
                 let text = self.field_of(&line, &place())?;
-                self.put(&text, place(), given)?;
+                put(pairs, &text, place(), given)?;
             } else {
-                self.put(&line, place(), given)?;
+                put(pairs, &line, place(), given)?;
             }
         }
         Ok(())
@@ -122,24 +153,22 @@ impl TextArguments {
             Failure::input(message, "name the key of the text with --field")
         })
     }
+}
 
-    fn put(&self, line: &str, place: String, given: &mut Given) -> Result<(), Failure> {
-        let text = if self.pairs {
-            let Some((first, second)) = line.split_once('\t') else {
-                let message = format!("{place} has no tab, expected two texts");
-                return Err(Failure::input(
-                    message,
-                    "put a tab between them, or leave --pairs out",
-                ));
-            };
-            Text { first: first.to_owned(), second: Some(second.to_owned()) }
-        } else {
-            Text { first: line.to_owned(), second: None }
+/// Adds the text or the two texts of a line.
+fn put(pairs: bool, line: &str, place: String, given: &mut Given) -> Result<(), Failure> {
+    let text = if pairs {
+        let Some((first, second)) = line.split_once('\t') else {
+            let message = format!("{place} has no tab, expected two texts");
+            return Err(Failure::input(message, "put a tab between them, or leave --pairs out"));
         };
-        given.texts.push(text);
-        given.places.push(place);
-        Ok(())
-    }
+        Text { first: first.to_owned(), second: Some(second.to_owned()) }
+    } else {
+        Text { first: line.to_owned(), second: None }
+    };
+    given.texts.push(text);
+    given.places.push(place);
+    Ok(())
 }
 
 fn cannot_read(path: &Path, error: &io::Error) -> Failure {

@@ -1,17 +1,20 @@
-//! `hearken train`: learn a language model from text, or an encoder from labelled data.
+//! `hearken train`: learn a language model from text, an encoder from labelled data, or an
+//! encoder-decoder from pairs of texts.
+
+mod choices;
 
 use crate::failure::Failure;
 use crate::invocation::program;
 use crate::machine::{self, Machine, Peak};
 use crate::terminal::{Progress, say};
+use choices::{Sides, Sizes, TaskName};
 use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
 use hearken::formats::Initialised;
 use hearken::kernels::isa;
 use hearken::show::number::{bytes as size, date, plural, thousands};
-use hearken::tasks::config::FINE_TUNING;
 use hearken::tasks::data::FILES;
-use hearken::tasks::prepared::first_model;
+use hearken::tasks::prepared::{fine_tuning, first_model};
 use hearken::tasks::{Prepared, RunConfig, rehearsal};
 use hearken::train::evaluation::Metric;
 use hearken::train::interrupt::{self, Stop};
@@ -23,13 +26,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Train a model of any kind: on your own text or labelled data, or on generated stories if none is
-/// given.
+/// Train a model of any kind: on your own text, labelled data or pairs of texts, or on generated
+/// stories, dates or numbers if none is given.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Text files, directories, JSON lines, pipes, or - for standard input; labelled data as JSON
-    /// lines, CSV, TSV or a directory per class
+    /// lines, CSV, TSV or a directory per class; pairs of texts as TSV, JSON lines or CSV
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -42,11 +45,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<PathBuf>,
 
-    /// Start from the encoder in this model directory or run, with a new head
+    #[command(flatten)]
+    sides: Sides,
+
+    /// Start from the encoder in this model directory or run, with a new head; or from the
+    /// encoder-decoder there
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     init: Option<PathBuf>,
 
-    /// What an encoder learns, in place of what its configuration says
+    /// What the model learns, in place of what its configuration says
     #[arg(long, value_enum)]
     task: Option<TaskName>,
 
@@ -95,40 +102,6 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-/// What an encoder learns.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum TaskName {
-    /// Guess hidden words of running text
-    Masks,
-    /// Label texts, one label each
-    Classes,
-    /// Label texts, any number of labels each
-    Several,
-    /// Label every word
-    Tags,
-    /// Find the answers to questions in texts
-    Spans,
-    /// Predict numbers of texts
-    Numbers,
-    /// Embed texts of the same meaning alike
-    Pairs,
-}
-
-impl TaskName {
-    /// The setting that stands for it.
-    fn setting(self) -> &'static str {
-        match self {
-            Self::Masks => "model.head={ kind = \"tokens\" }",
-            Self::Classes => "model.head={ kind = \"classes\" }",
-            Self::Several => "model.head={ kind = \"classes\", several = true }",
-            Self::Tags => "model.head={ kind = \"tags\" }",
-            Self::Spans => "model.head={ kind = \"spans\" }",
-            Self::Numbers => "model.head={ kind = \"numbers\" }",
-            Self::Pairs => "model.head={ kind = \"embedding\" }",
-        }
-    }
-}
-
 const HELP: &str = "\
 Examples:
   hearken train                                 learn generated stories, in about a minute
@@ -142,53 +115,16 @@ Examples:
   hearken train --config classifier --data reviews.csv
   hearken train --init bert/ --data reviews.jsonl --set data.label=stars
   hearken train --init bert/ --task tags --data entities.conll --epochs 5
+  hearken train --config dates                  dates in words to 2021-03-03
+  hearken train --config translation --data pairs.tsv
+  hearken train --config translation --source text.en --target text.es --minutes 30
+  hearken train --config translation --task denoise --data books/
 
 Presets: stories (the default), shakespeare-fast (the default for your text), nanogpt-cpu,
 llama-style, gpt2-small and others; 'hearken presets' says what they are.
 
 A run directory holds config.toml, metrics.jsonl, loss.svg, report.html, samples.txt,
 TensorBoard events, and checkpoints/best and checkpoints/last, each a model directory.";
-
-/// Sizes of the model, which people change daily.
-#[derive(clap::Args)]
-struct Sizes {
-    /// Blocks of the model
-    #[arg(long, value_name = "N")]
-    layers: Option<usize>,
-
-    /// The width of the model; its heads must divide it
-    #[arg(long, value_name = "N")]
-    width: Option<usize>,
-
-    /// Attention heads of each block
-    #[arg(long, value_name = "N")]
-    heads: Option<usize>,
-
-    /// The longest text that the model looks at, in tokens
-    #[arg(long, value_name = "N")]
-    context: Option<usize>,
-
-    /// The chance that an activation is dropped in training
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    dropout: Option<f32>,
-}
-
-impl Sizes {
-    /// As settings of the configuration.
-    fn sets(&self) -> Vec<String> {
-        let text = |value: Option<usize>| value.map(|value| value.to_string());
-        [
-            ("layers", text(self.layers)),
-            ("width", text(self.width)),
-            ("heads", text(self.heads)),
-            ("context", text(self.context)),
-            ("dropout", self.dropout.map(|p| format!("{p:?}"))),
-        ]
-        .into_iter()
-        .filter_map(|(key, value)| Some(format!("model.{key}={}", value?)))
-        .collect()
-    }
-}
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut config = configure(arguments)?;
@@ -298,7 +234,7 @@ fn prepare(
         && arguments.config.is_none()
         && arguments.steps.is_none()
         && !config.data.paths.is_empty()
-        && !matches!(arguments.task, Some(TaskName::Masks));
+        && !matches!(arguments.task, Some(TaskName::Masks | TaskName::Denoise));
     if let Some(epochs) = arguments.epochs.or(fine_tunes.then_some(3.0)) {
         let train = &mut config.train;
         train.steps = data.steps_of(epochs, train.batch_size)?;
@@ -331,7 +267,7 @@ fn words(done: Done) -> String {
 
 fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
     let sets = [&arguments.sets[..], &arguments.sizes.sets()].concat();
-    let paths = [&arguments.files[..], &arguments.data].concat();
+    let paths = [&arguments.files[..], &arguments.data, &arguments.sides.source].concat();
     let mut config = if let Some(path) = &arguments.resume {
         let text = RunDirectory::read_config(path)?;
         let name = path.join("config.toml").display().to_string();
@@ -339,10 +275,17 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
     } else {
         let task = arguments.task.map(|task| task.setting().to_owned());
         let sets: Vec<String> = task.into_iter().chain(sets).collect();
-        let default = if paths.is_empty() { "stories" } else { "shakespeare-fast" };
+        let pairs =
+            !arguments.sides.source.is_empty() || matches!(arguments.task, Some(TaskName::Denoise));
+        let default = match paths.is_empty() {
+            _ if pairs => "translation",
+            true => "stories",
+            false => "shakespeare-fast",
+        };
         let mut config = match &arguments.config {
             None if arguments.init.is_some() => {
-                RunConfig::parse(FINE_TUNING, "fine-tuning", &sets)?
+                let path = arguments.init.as_deref().unwrap_or(Path::new(""));
+                RunConfig::parse(fine_tuning(path)?, "fine-tuning", &sets)?
             }
             name => RunConfig::read(name.as_deref().unwrap_or(default), &sets)?,
         };
@@ -355,6 +298,7 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
     };
     if !paths.is_empty() {
         config.data.paths = paths;
+        config.data.targets.clone_from(&arguments.sides.target);
     }
     if let Some(minutes) = arguments.minutes.filter(|minutes| !(0.01..=1e6).contains(minutes)) {
         return Err(Failure::input(
@@ -362,7 +306,7 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
             "--minutes 5 is usual; --steps says exactly how many steps",
         ));
     }
-    each_once(&config.data.paths)?;
+    each_once(&[&config.data.paths[..], &config.data.targets].concat())?;
     let train = &mut config.train;
     train.steps = arguments.steps.unwrap_or(train.steps);
     train.batch_size = arguments.batch_size.unwrap_or(train.batch_size);
@@ -395,7 +339,10 @@ fn each_once(paths: &[PathBuf]) -> Result<(), Failure> {
 /// The first of runs/NAME, runs/NAME-2, … that is free.
 fn next_run(config: &RunConfig) -> Result<RunDirectory> {
     let name = config.data.paths.first().and_then(|path| path.file_stem());
-    let name = name.map_or("stories".into(), |name| name.to_string_lossy().into_owned());
+    let name = name.map_or_else(
+        || Prepared::made(config).to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
     let name = if name == "-" { "stdin".to_owned() } else { name };
     let mut n = 1;
     loop {

@@ -7,6 +7,8 @@ mod explain;
 mod generate;
 mod inspect;
 mod plan;
+mod recurrent;
+mod translate;
 
 use common::hearken;
 use hearken::data::tokenizer::Tokenizer;

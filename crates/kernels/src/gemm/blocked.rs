@@ -109,7 +109,7 @@ pub(super) struct Job<'a> {
 }
 
 /// The part of the shared operand that is at hand now.
-struct Shared<'a> {
+pub(super) struct Shared<'a> {
     operand: Operand,
     packing: Packing,
     /// Rows of A or columns of B.
@@ -123,7 +123,18 @@ struct Shared<'a> {
     data: &'a [f32],
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    /// These columns of B over all of K, packed in `data`.
+    pub(super) fn of_columns(
+        k: usize,
+        lanes: Range<usize>,
+        tile: TileShape,
+        data: &'a [f32],
+    ) -> Self {
+        let (operand, packing, block) = (Operand::B, Packing::Panels, depth_block(k));
+        Self { operand, packing, lanes, depth: 0..k, block, tile, data }
+    }
+
     /// These lanes over all of K, with nothing packed yet.
     fn unpacked(job: &Job<'_>, operand: Operand, lanes: Range<usize>, tile: TileShape) -> Self {
         let (k, packing) = (job.a.columns, job.packing(operand));
@@ -283,7 +294,7 @@ impl Strips {
 }
 
 /// Packs lanes × depth of the shared operand, block of K by block of K.
-fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
+pub(super) fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut [f32]) {
     let Shared { packing, ref lanes, ref depth, block, tile, .. } = *shared;
     let len = |lanes, steps| packing.len(lanes, steps, tile);
     // Pieces of 16 thousand floats or a panel, or as many as keep all threads busy; whole panels.
@@ -305,7 +316,7 @@ fn pack_shared(x: &Matrix<'_>, shared: &Shared<'_>, threads: usize, buffer: &mut
 }
 
 /// All that the shared range contributes to one strip of C.
-fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
+pub(super) fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
     let (rows, columns) = match shared.operand {
         Operand::A => (&shared.lanes, strip),
         Operand::B => (strip, &shared.lanes),
@@ -356,7 +367,7 @@ fn run_strip(job: &Job<'_>, shared: &Shared<'_>, strip: &Range<usize>) {
 }
 
 dispatch! {
-    fn tile_shape() -> TileShape => tile_shape_on
+    pub(super) fn tile_shape() -> TileShape => tile_shape_on
     fn pack(
         x: &Matrix<'_>, lanes: Range<usize>, depth: Range<usize>, packing: Packing, out: &mut [f32],
     ) => pack_on

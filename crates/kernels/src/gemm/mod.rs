@@ -11,6 +11,7 @@
 //! | `fetches`   | what tiles fetch while they are computed                                    |
 //! | `blocked`   | cuts M, N and K for the caches and the threads                              |
 //! | `few`       | one to three rows times a weight matrix: generation                         |
+//! | `packed`    | one matrix times many others, a few rows each: recurrent layers             |
 //! | `amx`       | products of many rows on AMX tiles, instead of all of the above but `epilogue` |
 //! | `epilogue`  | bias, activation, factor and residual on rows just finished                         |
 //!
@@ -26,6 +27,7 @@ mod fetches;
 mod few;
 pub(crate) mod micro;
 pub(crate) mod pack;
+pub mod packed;
 #[cfg(target_arch = "x86_64")]
 mod rounds_avx2;
 mod sets;

@@ -76,6 +76,8 @@ pub enum PositionConfig {
     Sinusoidal {
         /// Added to the embedding, or beside it.
         combine: Combine,
+        /// Which numbers are sines.
+        order: SineOrder,
     },
     /// Rotates queries and keys by an angle that grows with the position.
     Rope {
@@ -109,7 +111,10 @@ impl Setting for PositionConfig {
         value.choice(&KINDS, |kind, t| {
             Ok(match kind {
                 "none" => Self::None {},
-                "sinusoidal" => Self::Sinusoidal { combine: t.or("combine", Combine::Add)? },
+                "sinusoidal" => Self::Sinusoidal {
+                    combine: t.or("combine", Combine::Add)?,
+                    order: t.or("order", SineOrder::Pairs)?,
+                },
                 "rope" => Self::Rope {
                     base: t.or("base", 10_000.0)?,
                     share: t.or("share", 1.0)?,
@@ -139,6 +144,18 @@ impl Default for PositionConfig {
         settings::default()
     }
 }
+
+/// Where the sines and cosines of a position stand. A model can learn the same with either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SineOrder {
+    /// In turns: the sine of a frequency, then its cosine (Vaswani et al. 2017).
+    Pairs,
+    /// All sines, then all cosines (Marian).
+    Halves,
+}
+
+names!(SineOrder { "pairs" => Pairs, "halves" => Halves });
 
 /// How position vectors join token vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,15 +1,15 @@
 //! What the types of a configuration alone do not rule out. Every number has a range.
 
 use super::{
-    AttentionConfig, Combine, DecoderConfig, EncoderConfig, HeadConfig, PositionConfig,
-    RopeScaling, StackConfig,
+    AttentionConfig, Combine, Cross, DecoderConfig, EncoderConfig, EncoderDecoderConfig,
+    HeadConfig, PositionConfig, RopeScaling, StackConfig,
 };
 use hearken_base::{Error, Result};
 
 /// Far beyond any real model, and small enough that no product of two overflows.
-const MOST: usize = 1 << 28;
+pub(super) const MOST: usize = 1 << 28;
 /// Ten times the deepest that was ever trained (DeepNet, 1,000).
-const MOST_LAYERS: usize = 10_000;
+pub(super) const MOST_LAYERS: usize = 10_000;
 /// As many as the kernel takes.
 const MOST_BUCKETS: usize = 1 << 15;
 /// A table has a number for every distance up to here.
@@ -21,7 +21,7 @@ const MOST_TYPES: usize = 1 << 16;
 const MOST_OUTPUTS: usize = 1 << 20;
 
 /// Each of `sizes` must lie within 1 and its limit.
-fn check_sizes(prefix: &str, sizes: &[(&str, usize, usize)]) -> Result<()> {
+pub(super) fn check_sizes(prefix: &str, sizes: &[(&str, usize, usize)]) -> Result<()> {
     for &(name, value, most) in sizes {
         if value == 0 {
             let message = format!("{prefix}.{name} is 0, expected at least 1");
@@ -43,12 +43,7 @@ impl DecoderConfig {
             check_sizes("model", &[("vocabulary", self.vocabulary, MOST)])?;
         }
         self.stack.validate("model")?;
-        if self.tied && self.stack.token_width() != self.stack.width {
-            return Err(Error::new(
-                "model.position stands beside the token, and model.tied is true",
-                "set tied = false, since the embedding is then narrower than the head",
-            ));
-        }
+        check_tied(self.tied, &self.stack)?;
         check_parameters(&self.stack, 2.0 * self.vocabulary as f64 + self.context as f64)
     }
 }
@@ -75,14 +70,7 @@ impl EncoderConfig {
 
     fn validate_head(&self) -> Result<()> {
         match &self.head {
-            HeadConfig::Tokens { .. }
-                if self.tied && self.stack.token_width() != self.stack.width =>
-            {
-                Err(Error::new(
-                    "model.position stands beside the token, and model.tied is true",
-                    "set tied = false, since the embedding is then narrower than the head",
-                ))
-            }
+            HeadConfig::Tokens { .. } => check_tied(self.tied, &self.stack),
             HeadConfig::Numbers { outputs: 0 } => {
                 check_sizes("model", &[("head.outputs", 0, MOST_OUTPUTS)])
             }
@@ -113,10 +101,95 @@ impl EncoderConfig {
     }
 }
 
+pub(super) fn check_text_model(
+    vocabulary: usize,
+    context: usize,
+    layers: usize,
+    width: usize,
+) -> Result<()> {
+    let sizes =
+        [("context", context, MOST), ("layers", layers, MOST_LAYERS), ("width", width, MOST)];
+    check_sizes("model", &sizes)?;
+    if vocabulary > MOST {
+        check_sizes("model", &[("vocabulary", vocabulary, MOST)])?;
+    }
+    Ok(())
+}
+
+impl EncoderDecoderConfig {
+    /// Is this a model that can be built? The error says what is wrong and how to fix it.
+    pub fn validate(&self) -> Result<()> {
+        check_sizes("model", &[("context", self.context, MOST)])?;
+        if self.vocabulary > MOST {
+            check_sizes("model", &[("vocabulary", self.vocabulary, MOST)])?;
+        }
+        let encoder = self.encoder_stack();
+        self.stack.validate("model")?;
+        encoder.validate("model.encoder")?;
+        check_tied(self.tied, &self.stack)?;
+        let (ours, theirs) = (self.stack.layers, encoder.layers);
+        if self.cross == Cross::Layers && ours != theirs {
+            return Err(Error::new(
+                format!(
+                    "model.cross is \"layers\", and the encoder has {theirs} layers, the decoder \
+                     {ours}"
+                ),
+                "layer by layer needs equal numbers of layers: choose cross = \"last\"",
+            ));
+        }
+        let rows = 3.0 * self.vocabulary as f64 + 2.0 * self.context as f64;
+        // Cross-attention is about half a block more.
+        check_parameters(
+            &self.stack,
+            rows + 2.0 * encoder.about_parameters() / encoder.width as f64,
+        )
+    }
+}
+
+/// A head that is the embedding needs vectors as wide as the model.
+fn check_tied(tied: bool, stack: &StackConfig) -> Result<()> {
+    if tied && stack.token_width() != stack.width {
+        return Err(Error::new(
+            "model.position stands beside the token, and model.tied is true",
+            "set tied = false, since the embedding is then narrower than the head",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn check_dropout(name: &str, p: f32) -> Result<()> {
+    if (0.0..1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(Error::new(
+        format!("{name} is {p}, expected 0 up to but not including 1"),
+        "0.1 is usual; 0 switches it off",
+    ))
+}
+
+pub(super) fn check_finite(name: &str, value: f32) -> Result<()> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    let message = format!("{name} is {value}, expected a finite number");
+    Err(Error::new(message, "leave it out for the usual one"))
+}
+
+pub(super) fn check_eps(prefix: &str, eps: f32) -> Result<()> {
+    if eps > 0.0 && eps.is_finite() {
+        return Ok(());
+    }
+    let message = format!("{prefix}.norm.eps is {eps}, expected a small positive number");
+    Err(Error::new(message, "1e-5 is usual"))
+}
+
 /// A thousand times the largest model, and no count of bytes overflows. `rows` are those of the
 /// tables and matrices outside of the stack, which are as wide as it is.
 fn check_parameters(stack: &StackConfig, rows: f64) -> Result<()> {
-    let about = stack.about_parameters() + rows * stack.width as f64;
+    check_count(stack.about_parameters() + rows * stack.width as f64)
+}
+
+pub(super) fn check_count(about: f64) -> Result<()> {
     if about > 1e15 {
         return Err(Error::new(
             format!("the model would have about {about:.0e} parameters"),
@@ -158,33 +231,16 @@ impl StackConfig {
             ("feed_forward", d.feed_forward),
             ("residual", d.residual),
         ] {
-            if !(0.0..1.0).contains(&p) {
-                return Err(Error::new(
-                    format!("{prefix}.dropout.{name} is {p}, expected 0 up to but not including 1"),
-                    "0.1 is usual; 0 switches it off",
-                ));
-            }
+            check_dropout(&format!("{prefix}.dropout.{name}"), p)?;
         }
         for (name, value) in [
             ("residual_scale", self.residual_scale),
             ("init.deviation", self.init.deviation),
             ("init.query_key_scale", self.init.query_key_scale),
         ] {
-            if !value.is_finite() {
-                return Err(Error::new(
-                    format!("{prefix}.{name} is {value}, expected a finite number"),
-                    "leave it out for the usual one",
-                ));
-            }
+            check_finite(&format!("{prefix}.{name}"), value)?;
         }
-        let eps = self.norm.eps;
-        if !(eps > 0.0 && eps.is_finite()) {
-            return Err(Error::new(
-                format!("{prefix}.norm.eps is {eps}, expected a small positive number"),
-                "1e-5 is usual",
-            ));
-        }
-        Ok(())
+        check_eps(prefix, self.norm.eps)
     }
 
     /// Weights of the blocks, roughly, as a number that cannot overflow.
@@ -233,7 +289,7 @@ impl StackConfig {
                 )
             }
             PositionConfig::Learned { combine: Combine::Concatenate { width } }
-            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width } }
+            | PositionConfig::Sinusoidal { combine: Combine::Concatenate { width }, .. }
                 if *width == 0 || *width >= self.width =>
             {
                 wrong(
@@ -241,7 +297,7 @@ impl StackConfig {
                     "it must be narrower than the width of the model",
                 )
             }
-            PositionConfig::Sinusoidal { combine }
+            PositionConfig::Sinusoidal { combine, .. }
                 if !self.position_width(*combine).is_multiple_of(2) =>
             {
                 wrong(

@@ -41,7 +41,7 @@ impl Head {
     }
 
     /// The same weight with this bias.
-    pub(super) fn with_bias(self, bias: Option<Var>) -> Self {
+    pub(crate) fn with_bias(self, bias: Option<Var>) -> Self {
         Self { bias, ..self }
     }
 

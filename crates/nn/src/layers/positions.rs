@@ -2,13 +2,13 @@
 //! keys, or rules for the scores of attention.
 
 use super::{Direction, Heads};
-use crate::config::{Combine, PositionConfig, RopeScaling, StackConfig};
+use crate::config::{Combine, PositionConfig, RopeScaling, SineOrder, StackConfig};
 use crate::scope::Scope;
 use hearken_kernels::attention::scores::{Alibi, Buckets, Relative, T5};
 use hearken_kernels::rope::Pairing;
 use hearken_tensor::growing::GrowingTable;
 use hearken_tensor::half::Weight;
-use hearken_tensor::positions::sinusoidal_table;
+use hearken_tensor::positions::{sinusoidal_halves_table, sinusoidal_table};
 use hearken_tensor::rope_table::{RopeTable, Scaling};
 use hearken_tensor::{Param, Role, Var, ops};
 
@@ -81,9 +81,13 @@ impl Positions {
             PositionConfig::Learned { combine } => {
                 Kind::Learned(table(context, config.position_width(*combine)), *combine)
             }
-            PositionConfig::Sinusoidal { combine } => {
+            PositionConfig::Sinusoidal { combine, order } => {
                 let width = config.position_width(*combine);
-                Kind::Sinusoidal(sinusoidal_table(context, width), *combine)
+                let table = match order {
+                    SineOrder::Pairs => sinusoidal_table(context, width),
+                    SineOrder::Halves => sinusoidal_halves_table(context, width),
+                };
+                Kind::Sinusoidal(table, *combine)
             }
             PositionConfig::Rope { base, share, scaling } => Kind::Rope(RopeTable::new(
                 config.head_width(),

@@ -80,7 +80,7 @@ impl Model for Decoder {
 impl PredictsTokens for Decoder {
     fn hidden(&self, tokens: &Tokens<'_>, pass: &Pass) -> Var {
         let x = self.embedding.forward(tokens.ids, tokens.shape()); // (B, T, C)
-        self.stack.forward(x, None, &pass.clone().over(tokens.layout.clone()), None)
+        self.stack.forward(x, &[], &pass.clone().over(tokens.layout.clone()), None)
     }
 
     fn head(&self) -> Head {
@@ -103,23 +103,28 @@ impl Generates for Decoder {
 
     fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
         no_grad(|| {
-            let ids: Vec<u32> = feeds.iter().flat_map(|feed| feed.ids).copied().collect();
-            let ends: Vec<usize> = ends(feeds).collect();
+            let (ids, ends) = rows_of(feeds);
             let x = self.embedding.forward(&ids, [1, ids.len()]); // (1, rows, C)
             let sequences = Sequences::new(feeds);
-            let hidden = self.stack.forward(x, None, &Pass::evaluate(), Some(sequences));
-            let (data, width) = (hidden.value().data(), hidden.value().shape().width());
-            let last = ends.iter().flat_map(|end| &data[(end - 1) * width..end * width]);
-            let last: Vec<f32> = last.copied().collect();
-            self.head().last_logits(&Tensor::new([ends.len(), 1, width], &last))
+            let hidden = self.stack.forward(x, &[], &Pass::evaluate(), Some(sequences));
+            self.head().last_logits(&last_rows(hidden.value(), &ends))
         })
     }
 }
 
-/// Where the rows of each sequence end.
-fn ends(feeds: &[Feed<'_>]) -> impl Iterator<Item = usize> {
-    feeds.iter().scan(0, |end, feed| {
+/// The new tokens of all sequences next to each other, and where those of each end.
+pub(super) fn rows_of(feeds: &[Feed<'_>]) -> (Vec<u32>, Vec<usize>) {
+    let ids = feeds.iter().flat_map(|feed| feed.ids).copied().collect();
+    let ends = feeds.iter().scan(0, |end, feed| {
         *end += feed.ids.len();
         Some(*end)
-    })
+    });
+    (ids, ends.collect())
+}
+
+/// The last row of each sequence of `hidden` (1, rows, C): (N, 1, C).
+pub(super) fn last_rows(hidden: &Tensor, ends: &[usize]) -> Tensor {
+    let (data, width) = (hidden.data(), hidden.shape().width());
+    let last = ends.iter().flat_map(|end| &data[(end - 1) * width..end * width]);
+    Tensor::new([ends.len(), 1, width], &last.copied().collect::<Vec<f32>>())
 }

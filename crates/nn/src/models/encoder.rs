@@ -167,7 +167,7 @@ impl Encodes for Encoder {
         } else {
             assert!(tokens.types.is_none(), "this model knows no types of tokens");
         }
-        self.stack.forward_embedded(x, None, &pass.clone().over(tokens.layout.clone()), None)
+        self.stack.forward_embedded(x, &[], &pass.clone().over(tokens.layout.clone()), None)
     }
 
     fn pooled(&self, hidden: &Var, pass: &Pass) -> Option<Var> {

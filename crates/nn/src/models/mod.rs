@@ -4,16 +4,25 @@
 //! that a new kind works wherever it has what is needed. [`build`] makes the model that a
 //! configuration describes.
 
+mod convolution;
 mod decoder;
 mod encoder;
+mod encoder_decoder;
 mod encoding;
+mod recurrent;
+mod recurrent_seq2seq;
 mod targets;
 
+pub use convolution::ConvolutionModel;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
+pub use encoder_decoder::EncoderDecoder;
 pub use encoding::{Classifies, Embedded, Encodes, FindsSpans, PredictsNumbers, Tags};
+pub use recurrent::Recurrent;
+pub use recurrent_seq2seq::RecurrentSeq2seq;
 pub use targets::{TargetKind, Targets, loss, outputs};
 
+use crate::block::Memory;
 use crate::cache::CacheKind;
 use crate::config::ModelConfig;
 use crate::layers::{Head, Loss};
@@ -42,6 +51,17 @@ pub trait Model: Debug + Send + Sync {
 
     /// The model as one that writes, if it can.
     fn generates(&self) -> Option<&dyn Generates> {
+        None
+    }
+
+    /// The model as one that carries a state from window to window, if it does.
+    fn carries_state(&self) -> Option<&dyn CarriesState> {
+        None
+    }
+
+    /// The model as one that reads a source and writes a target, if it does. It then predicts tokens
+    /// and writes, too, but only with a source.
+    fn translates(&self) -> Option<&dyn Translates> {
         None
     }
 
@@ -82,6 +102,8 @@ pub struct Tokens<'a> {
     pub types: Option<&'a [u32]>,
     /// What is special about the rows.
     pub layout: Layout,
+    /// What the rows are written about: as many rows, for models that [translate](Translates).
+    pub source: Option<&'a Tokens<'a>>,
 }
 
 impl<'a> Tokens<'a> {
@@ -92,7 +114,7 @@ impl<'a> Tokens<'a> {
             "{} tokens are not {rows} sequences of equal length",
             ids.len()
         );
-        Self { ids, rows, types: None, layout: Layout::default() }
+        Self { ids, rows, types: None, layout: Layout::default(), source: None }
     }
 
     /// The same, where tokens are of these types (B, T).
@@ -105,6 +127,12 @@ impl<'a> Tokens<'a> {
     /// The same, laid out like this.
     pub fn laid_out(self, layout: Layout) -> Self {
         Self { layout, ..self }
+    }
+
+    /// The same, as targets of the rows of `source`.
+    pub fn about(self, source: &'a Tokens<'a>) -> Self {
+        assert_eq!(source.rows, self.rows, "rows of the source and of the target");
+        Self { source: Some(source), ..self }
     }
 
     /// (B, T)
@@ -177,11 +205,54 @@ pub trait Generates: PredictsTokens {
     }
 }
 
+/// A model with a state that it carries from token to token: it can go on where it stopped, and be
+/// trained on windows that follow each other (truncated backpropagation through time).
+pub trait CarriesState: PredictsTokens {
+    /// The states before the first token of so many rows.
+    fn first_states(&self, rows: usize) -> Vec<Tensor>;
+
+    /// As [`PredictsTokens::hidden`], of tokens that follow those after which the states were
+    /// `states`; and the states after them, without gradients.
+    fn hidden_after(
+        &self,
+        states: &[Tensor],
+        tokens: &Tokens<'_>,
+        pass: &Pass,
+    ) -> (Var, Vec<Tensor>);
+}
+
+/// A model that reads a source and writes a target. As a [`PredictsTokens`] it takes target tokens with
+/// their [source](Tokens::about): row by row the token before each target (teacher forcing). Padding of
+/// the source is hidden by the lengths of its layout; targets that are padding are
+/// [`IGNORED`](hearken_tensor::ops::cross_entropy::IGNORED).
+pub trait Translates: Generates {
+    /// What the decoder attends to, of sources (B, S): hidden states (B, S, C) of the last layer of the
+    /// encoder, or of every layer.
+    fn read(&self, sources: &Tokens<'_>, pass: &Pass) -> Vec<Memory>;
+
+    /// The last hidden state (B, T, C) of target tokens whose sources were read.
+    fn continued(&self, tokens: &Tokens<'_>, sources: &[Memory], pass: &Pass) -> Var;
+
+    /// The state of a sequence for each of the sources (B, S), which are read at once: each may have a
+    /// length of its own. The first token that a sequence is fed is the one that begins targets.
+    fn begin(&self, sources: &Tokens<'_>, kind: CacheKind) -> Vec<Slot>;
+}
+
 /// Makes a model. Panics if the configuration is not valid.
 pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
     match config {
         ModelConfig::Decoder(config) => Box::new(Decoder::new(config.clone(), weights)),
         ModelConfig::Encoder(config) => Box::new(Encoder::new(config.clone(), weights)),
+        ModelConfig::Recurrent(config) => Box::new(Recurrent::new(config.clone(), weights)),
+        ModelConfig::Convolution(config) => {
+            Box::new(ConvolutionModel::new(config.clone(), weights))
+        }
+        ModelConfig::EncoderDecoder(config) => {
+            Box::new(EncoderDecoder::new(config.clone(), weights))
+        }
+        ModelConfig::RecurrentSeq2seq(config) => {
+            Box::new(RecurrentSeq2seq::new(config.clone(), weights))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a model of any kind computes for given tokens, and its loss for given targets: for whoever
 //! looks at models without knowing what they are for, as `inspect` does.
 
-use super::{Model, Tokens};
+use super::{Model, PredictsTokens, Tokens};
 use crate::layers::Loss;
 use crate::pass::Pass;
 use hearken_base::{Error, Result};
@@ -50,7 +50,7 @@ pub enum TargetKind {
 impl TargetKind {
     /// Of a model; nothing, if it has no loss of its own.
     pub fn of(model: &dyn Model) -> Option<Self> {
-        if model.predicts_tokens().is_some() {
+        if predictor(model).is_some() {
             Some(Self::Tokens)
         } else if let Some(model) = model.classifies() {
             let labels = model.labels().len();
@@ -67,6 +67,11 @@ impl TargetKind {
     }
 }
 
+/// The model as one that predicts tokens, be it with a source or without.
+fn predictor(model: &dyn Model) -> Option<&dyn PredictsTokens> {
+    model.translates().map(|model| model as &dyn PredictsTokens).or(model.predicts_tokens())
+}
+
 /// The loss of a model of any kind. The targets must be of the kind that it takes, and have its
 /// shape.
 pub fn loss(
@@ -77,7 +82,7 @@ pub fn loss(
     options: Options,
 ) -> Result<Loss> {
     let found = match targets {
-        Targets::Tokens(targets) => match (model.predicts_tokens(), model.tags()) {
+        Targets::Tokens(targets) => match (predictor(model), model.tags()) {
             (Some(model), _) => Some(model.loss(tokens, targets, pass, options)),
             (None, Some(model)) => Some(model.tag_loss(tokens, targets, pass, options)),
             (None, None) => None,
@@ -108,8 +113,15 @@ pub fn loss(
 
 /// All results of a model by name: `hidden` (B, T, C), `pooled` (B, C) and `logits`, as far as it
 /// has them; `start_logits` and `end_logits` of one that finds spans, and `embedding` of one that
-/// embeds. A pass that is watched sees every value once.
+/// embeds; `encoder_hidden` (B, S, C) of one that translates. A pass that is watched sees every value once.
 pub fn outputs(model: &dyn Model, tokens: &Tokens<'_>, pass: &Pass) -> Vec<(&'static str, Var)> {
+    if let (Some(model), Some(source)) = (model.translates(), tokens.source) {
+        let sources = model.read(source, pass);
+        let hidden = model.continued(tokens, &sources, pass);
+        let logits = model.logits_of(&hidden, pass);
+        let last = sources.into_iter().next_back().map(|memory| ("encoder_hidden", memory.hidden));
+        return last.into_iter().chain([("hidden", hidden), ("logits", logits)]).collect();
+    }
     let Some(encoder) = model.encodes() else {
         let Some(model) = model.predicts_tokens() else { return Vec::new() };
         let hidden = model.hidden(tokens, pass);

@@ -6,7 +6,7 @@
 
 use super::encoding::{Detail, Encoded, Encoding, Purpose};
 use crate::config::RunConfig;
-use crate::data::{TOKENIZER, Workplace, read_text, tokenizer_training};
+use crate::data::{TOKENIZER, Workplace, encoder_specials, read_text, tokenizer_training};
 use crate::open;
 use hearken_base::{Error, Result};
 use hearken_data::batches::{
@@ -249,7 +249,7 @@ impl EncoderData {
             None => initial_tokenizer(config)?,
         };
         let share = if hold_out == HoldOut::Everything { 0.0 } else { config.data.validation };
-        let read = read_text(config, place, given, share, true, report)?;
+        let read = read_text(config, place, given, share, Some(encoder_specials()), report)?;
         let tokenizer = Arc::new(read.tokenizer);
         let frame = Frame::new(&tokenizer, config.model.context())?;
         let masking = masking(config, &tokenizer)?;
@@ -344,7 +344,8 @@ impl EncoderData {
                     });
                     let mut note = |note| notes.push(note);
                     let quiet = &mut hearken_data::quiet;
-                    tokenizer_training(data, true).train_noting(texts, None, quiet, &mut note)?
+                    tokenizer_training(data, Some(encoder_specials()))
+                        .train_noting(texts, None, quiet, &mut note)?
                 }
             },
         };
@@ -462,14 +463,14 @@ fn bound(masked: &Masked<Features>, masking: &Masking) -> f64 {
 }
 
 /// The tokenizer of the model that a run starts from.
-fn initial_tokenizer(config: &RunConfig) -> Result<Option<Tokenizer>> {
+pub(crate) fn initial_tokenizer(config: &RunConfig) -> Result<Option<Tokenizer>> {
     let Some(path) = &config.task.init else { return Ok(None) };
     let directory = open::locate(Some(path))?;
     Tokenizer::load(&directory).map(Some)
 }
 
 /// Refuses to go on with other rows than those that a run began with.
-fn check_unchanged(data: &Dataset, place: &Workplace<'_>) -> Result<()> {
+pub(crate) fn check_unchanged(data: &Dataset, place: &Workplace<'_>) -> Result<()> {
     let mut digest = Digest::default();
     for row in &data.rows {
         digest.update(format!("{:?} {:?} {:?}\n", row.text, row.second, row.answer).as_bytes());

@@ -156,7 +156,7 @@ impl Encoding {
                 let feature = Feature { other: Some(other.ids), ..Feature::new(framed) };
                 Ok((vec![(feature, Detail::default())], cut))
             }
-            Answer::Class(_) | Answer::Several(_) | Answer::Numbers(_) => {
+            Answer::Class(_) | Answer::Several(_) | Answer::Numbers(_) | Answer::Text(_) => {
                 let first = encode(&row.text)?;
                 let framed = match second()? {
                     Some(second) => self.frame.two(&first, &second),
@@ -177,7 +177,9 @@ impl Encoding {
                 Target::Several((0..self.labels).map(applies).collect())
             }
             Answer::Numbers(numbers) => Target::Numbers(numbers.clone()),
-            Answer::Tags(_) | Answer::Span(..) | Answer::Similar(_) => Target::None,
+            Answer::Tags(_) | Answer::Span(..) | Answer::Similar(_) | Answer::Text(_) => {
+                Target::None
+            }
         }
     }
 

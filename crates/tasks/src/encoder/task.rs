@@ -120,10 +120,7 @@ fn freeze(model: &dyn Model, task: &TaskConfig) -> Result<()> {
     if task.freeze == 0 {
         return Ok(());
     }
-    let layers = match model.config() {
-        ModelConfig::Encoder(config) => config.stack.layers,
-        ModelConfig::Decoder(config) => config.stack.layers,
-    };
+    let layers = model.config().stack().map_or(0, |stack| stack.layers);
     if task.freeze > layers {
         return Err(Error::new(
             format!("task.freeze is {}, and the model has {layers} blocks", task.freeze),

@@ -74,6 +74,8 @@ values, F feed-forward width, V tokens that there are):
   blocks.N.feed_forward.active      (T, F)
   blocks.N.feed_forward.out         (T, C)
   blocks.N.residual_after           (T, C)     residual_middle + out
+  layers.N.out                      (T, C)     of recurrent layers
+  blocks.N.convolution, active, out (T, C)     of convolutional models
   norm                              (T, C)
   pooled                            (C)        of encoders with a pooler
   logits                            (T, V)     of encoders also (N) or (T, N) for N labels

@@ -16,7 +16,7 @@ mod watched;
 pub use visibility::Direction;
 
 use super::{Linear, Positions};
-use crate::cache::CacheKind;
+use crate::cache::{CacheKind, KeyValues};
 use crate::config::StackConfig;
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
@@ -123,7 +123,7 @@ impl Attention {
             projections,
             out: Linear::new(&(scope / "out"), config.width, mixed, bias, Role::Residual),
             visibility,
-            mechanism: Softmax::new(scope, heads, config.dropout.attention),
+            mechanism: Softmax::new(scope, config),
             place: scope.place(),
         }
     }
@@ -141,7 +141,7 @@ impl Attention {
         residual: Option<&Var>,
         positions: &Positions,
         pass: &Pass,
-        slots: Option<LayerSlots<'_, '_>>,
+        slots: Option<&mut LayerSlots<'_, '_>>,
     ) -> Var {
         let Projections::Packed(qkv) = &self.projections else {
             panic!("this layer attends to another sequence")
@@ -190,5 +190,32 @@ impl Attention {
         let rule = || self.visibility.rule(layout, tokens, sources);
         let mixed = self.mechanism.apart(parts, rule, &self.place, pass); // (B, T, H·Dv)
         self.out.forward_last(&mixed, residual, &self.place, pass)
+    }
+
+    /// Keys and values of each row of sources (B, S, C') of these lengths.
+    pub fn kept_of(&self, source: &Var, lengths: &[usize], kind: CacheKind) -> Vec<KeyValues> {
+        let Projections::Apart { keys, values, .. } = &self.projections else {
+            panic!("this layer attends to itself")
+        };
+        let (keys, values) = (keys.forward(source), values.forward(source));
+        self.mechanism.kept([keys.value(), values.value()], lengths, kind)
+    }
+
+    /// As [`Attention::forward_across`] without gradients: the new tokens `x` (1, rows, C) of several
+    /// sequences attend to the source in the slot of each.
+    pub fn forward_to_sources(
+        &self,
+        x: &Var,
+        residual: Option<&Var>,
+        pass: &Pass,
+        slots: &mut LayerSlots<'_, '_>,
+    ) -> Var {
+        let Projections::Apart { queries, .. } = &self.projections else {
+            panic!("this layer attends to itself")
+        };
+        let inside = watched::interest(&self.place, pass);
+        assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
+        let mixed = self.mechanism.to_sources(queries.forward(x).value(), slots);
+        self.out.forward_last(&Var::constant(mixed), residual, &self.place, pass)
     }
 }

@@ -1,9 +1,10 @@
-//! The mechanism of Vaswani et al. 2017: values mixed by softmax(q·kᵀ/√D), under a rule that says
-//! what is visible and what is added to scores.
+//! The mechanism of Vaswani et al. 2017: values mixed by softmax(q·kᵀ/√D) (in T5 softmax(q·kᵀ)), under
+//! a rule that says what is visible and what is added to scores.
 
 use super::watched::{self, Watched};
 use super::{Heads, Rule};
 use crate::cache::{CacheKind, KeyValues};
+use crate::config::StackConfig;
 use crate::layers::{Dropout, Positions, ScoreBias};
 use crate::pass::Pass;
 use crate::scope::Scope;
@@ -12,6 +13,8 @@ use crate::taps::{Interest, Place};
 use hearken_kernels::attention as kernel;
 use hearken_kernels::attention::Rows;
 use hearken_kernels::attention::pages::{Decoding, FEW_QUERIES, Sequence, gather};
+use hearken_kernels::attention::scores::Full;
+use hearken_kernels::dry;
 use hearken_tensor::ops::attention::{Attend, attention, attention_packed};
 use hearken_tensor::{Param, Tensor, Var};
 
@@ -19,17 +22,24 @@ use hearken_tensor::{Param, Tensor, Var};
 #[derive(Clone, Debug)]
 pub(super) struct Softmax {
     pub(super) heads: Heads,
+    /// What the product of a query and a key is multiplied by.
+    scale: f32,
     dropout: Dropout,
 }
 
 impl Softmax {
-    pub(super) fn new(scope: &Scope, heads: Heads, dropout: f32) -> Self {
-        Self { heads, dropout: scope.dropout("dropout", dropout) }
+    pub(super) fn new(scope: &Scope, config: &StackConfig) -> Self {
+        Self {
+            heads: Heads::of(config),
+            scale: config.score_scale(),
+            dropout: scope.dropout("dropout", config.dropout.attention),
+        }
     }
 
     fn attend(&self, rule: Rule) -> Attend {
         let Heads { queries, keys, value_width, .. } = self.heads;
-        Attend::new(queries).kv_heads(keys).value_width(value_width).rule(rule)
+        let attend = Attend::new(queries).kv_heads(keys).value_width(value_width);
+        attend.scale(self.scale).rule(rule)
     }
 
     fn with_noise(&self, attend: Attend, pass: &Pass) -> Attend {
@@ -93,13 +103,17 @@ impl Softmax {
         pass: &'a Pass,
     ) -> Watched<'a> {
         let dropout = self.dropout.noise(pass);
-        Watched { heads: &self.heads, at, pass, rotated, rule, learned, dropout }
+        Watched { heads: &self.heads, scale: self.scale, at, pass, rotated, rule, learned, dropout }
     }
 
     /// What it remembers of a sequence that has not begun.
     pub(super) fn state(&self, kind: CacheKind) -> LayerState {
+        LayerState::KeyValues(self.empty(kind))
+    }
+
+    fn empty(&self, kind: CacheKind) -> KeyValues {
         let Heads { keys, width, value_width, .. } = self.heads;
-        LayerState::KeyValues(KeyValues::new(kind, keys, [width, value_width]))
+        KeyValues::new(kind, keys, [width, value_width])
     }
 
     /// As [`Softmax::whole`] without gradients, of a packed projection (1, rows, H·D + K·D + K·Dv)
@@ -108,17 +122,17 @@ impl Softmax {
     pub(super) fn by_slots(
         &self,
         packed: &Tensor,
-        mut slots: LayerSlots<'_, '_>,
+        slots: &mut LayerSlots<'_, '_>,
         rule: impl Fn(usize, usize) -> Rule,
     ) -> Tensor {
         let [_, total, row] = packed.dims();
         let Heads { queries: heads, keys: kv_heads, width, value_width } = self.heads;
         let [query_columns, key_columns, _] = self.heads.columns();
         let columns = heads * value_width;
-        let scale = 1.0 / (width as f32).sqrt();
+        let scale = self.scale;
         let mut out = Tensor::unset([1, total, columns]);
         let mut few = Vec::new();
-        for LayerSlot { rows, start, state } in slots.iter_mut() {
+        for LayerSlot { rows, start, state, .. } in slots.iter_mut() {
             let data = &packed.data()[rows.start * row..rows.end * row];
             let kept = state.key_values();
             let (keys, values) = (&data[query_columns..], &data[query_columns + key_columns..]);
@@ -172,6 +186,61 @@ impl Softmax {
         let parts = [heads, kv_heads, kv_heads];
         let [queries, ..] = Rows::packed(packed.data(), total, parts, [width, width, value_width]);
         let step = Decoding { heads, kv_heads, width, value_width, queries, scale };
+        step.forward(&sequences, out.data_mut());
+        out
+    }
+
+    /// What it keeps of sources (B, S, K·D) and (B, S, K·Dv): those of each row, without its padding.
+    pub(super) fn kept(
+        &self,
+        [keys, values]: [&Tensor; 2],
+        lengths: &[usize],
+        kind: CacheKind,
+    ) -> Vec<KeyValues> {
+        let [_, tokens, key_columns] = keys.dims();
+        let [_, _, value_columns] = values.dims();
+        assert_eq!(self.heads.columns()[1..], [key_columns, value_columns], "columns of a source");
+        let rows = |row: usize, length: usize| {
+            // Keys and values stand next to each other, as in a packed projection.
+            let part = |data: &[f32], columns: usize, token: usize| {
+                data[(row * tokens + token) * columns..][..columns].to_vec()
+            };
+            let packed = (0..length).flat_map(|token| {
+                let mut both = part(keys.data(), key_columns, token);
+                both.extend(part(values.data(), value_columns, token));
+                both
+            });
+            packed.collect::<Vec<f32>>()
+        };
+        let kept = lengths.iter().enumerate().map(|(row, length)| {
+            let mut kept = self.empty(kind);
+            if dry::is_on() {
+                kept.put(0, *length, &[], &[], 0);
+            } else {
+                let packed = rows(row, *length);
+                let values = packed.get(key_columns..).unwrap_or_default();
+                kept.put(0, *length, &packed, values, key_columns + value_columns);
+            }
+            kept
+        });
+        kept.collect()
+    }
+
+    /// As [`Softmax::apart`] without gradients, of queries (1, rows, H·D) of several sequences to the
+    /// source of each.
+    pub(super) fn to_sources(&self, queries: &Tensor, slots: &mut LayerSlots<'_, '_>) -> Tensor {
+        let Heads { queries: heads, keys: kv_heads, width, value_width } = self.heads;
+        let [_, total, _] = queries.dims();
+        let mut out = Tensor::unset([1, total, heads * value_width]);
+        let sequences: Vec<_> = slots
+            .iter_mut()
+            .map(|LayerSlot { rows, source, .. }| {
+                let Some((keys, pages)) = source else { panic!("a sequence without a source") };
+                Sequence { rows, keys, pages, scores: &Full }
+            })
+            .collect();
+        let queries = Rows::new(queries.data(), total, heads, width);
+        let step = Decoding { heads, kv_heads, width, value_width, queries, scale: self.scale };
         step.forward(&sequences, out.data_mut());
         out
     }

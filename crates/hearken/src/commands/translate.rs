@@ -1,0 +1,367 @@
+//! `hearken translate`: texts through an encoder-decoder.
+
+use super::texts::{LineArguments, note_cut};
+use crate::failure::Failure;
+use crate::invocation::runnable;
+use crate::model::{ModelArguments, TokenizerArguments};
+use crate::terminal::{Progress, Terminal, say, visible};
+use hearken::infer::sampler::Sampling;
+use hearken::infer::translate::Way;
+use hearken::nn::cache::CacheKind;
+use hearken::show::table::{Columns, GAP};
+use hearken::tasks::Translator;
+use hearken::tasks::translate::{Alignment, Options, Translation};
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use serde_json::{Value, json};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Texts that are translated before their translations are written.
+const AT_ONCE: usize = 512;
+/// Beams and samples, at most.
+const MOST: usize = 1024;
+
+/// Translate texts with an encoder-decoder.
+///
+/// Writes a line per text, in order. Without a text it asks for one: line by line on a terminal
+/// (Ctrl-D ends), or all lines of stdin.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+
+    #[command(flatten)]
+    tokenizer: TokenizerArguments,
+
+    #[command(flatten)]
+    texts: LineArguments,
+
+    #[command(flatten)]
+    choice: Choice,
+
+    /// The most tokens of a translation [default: the model's context]
+    #[arg(long, short = 'n', value_name = "N")]
+    tokens: Option<usize>,
+
+    /// Write the N best translations of each text: number of the text, score, text
+    #[arg(long, value_name = "N")]
+    n_best: Option<usize>,
+
+    /// Write one JSON object per text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    looking: Looking,
+}
+
+/// How tokens are chosen.
+#[derive(clap::Args)]
+struct Choice {
+    /// Search for the likeliest translation with this many candidates at a time; 1 is greedy
+    #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "top_p", "samples", "seed"])]
+    beams: Option<usize>,
+
+    /// A translation of n tokens scores Σ ln p / nᴬ: above 0 favours longer ones
+    #[arg(long, value_name = "A", allow_negative_numbers = true, default_value_t = 1.0)]
+    length_penalty: f32,
+
+    /// Logits are divided by it: 0, the default, always takes the most likely token
+    #[arg(long, short, value_name = "T", allow_negative_numbers = true, default_value_t = 0.0)]
+    temperature: f32,
+
+    /// Choose among the K most likely tokens
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+
+    /// Choose among the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f32>,
+
+    /// The same seed gives the same translations
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// Draw N translations of each text, with the seeds from --seed on; the best by score is written
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    samples: usize,
+
+    /// How keys and values are kept
+    #[arg(long, value_name = "KIND", default_value = "f32")]
+    cache: CacheChoice,
+}
+
+/// Where the model looks.
+#[derive(clap::Args)]
+struct Looking {
+    /// Show how much attention each token of the translation pays to each of the text, in percent
+    #[arg(long)]
+    show_alignment: bool,
+
+    /// … of this layer of the decoder, from 0 [default: the last]
+    #[arg(long, value_name = "N")]
+    layer: Option<usize>,
+
+    /// … of this head, from 0 [default: the mean over all]
+    #[arg(long, value_name = "N")]
+    head: Option<usize>,
+
+    /// Draw the alignment of a single text
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CacheChoice {
+    F32,
+    F16,
+    Int8,
+}
+
+const HELP: &str = "\
+Examples:
+  hearken train --config dates --out runs/dates
+  hearken translate --model runs/dates 'the third of March 2021'
+  hearken translate --model runs/es verses.txt --beams 4 --length-penalty 0.6 > spanish.txt
+  hearken translate --model runs/es --beams 8 --n-best 3 'In the beginning' --json
+  hearken translate --model runs/dates '3 May 1999' --show-alignment --svg alignment.svg
+
+Keys of --json:
+  text              the best translation
+  score             the sum of ln p of its n tokens, divided by n to the length penalty
+  candidates        with --n-best, --beams or --samples: text and score of each, best first
+  alignment         with --show-alignment: source and target, the tokens; weights, a row per token
+                    of the translation, its end included; layer; head, null for the mean";
+
+impl Choice {
+    fn options(&self, most_tokens: Option<usize>, wanted: usize) -> Result<Options, Failure> {
+        let within = |name: &str, count: usize| {
+            if (1..=MOST).contains(&count) {
+                return Ok(count);
+            }
+            let message = format!("{count} {name}, expected 1 to {MOST}");
+            Err(Failure::input(message, "4 is usual"))
+        };
+        if !self.length_penalty.is_finite() {
+            let message = format!("length penalty is {}", self.length_penalty);
+            return Err(Failure::input(message, "1 is the mean per token"));
+        }
+        if most_tokens == Some(0) {
+            return Err(Failure::input("translations of 0 tokens", "leave --tokens out"));
+        }
+        let way = match self.beams {
+            Some(beams) => Way::Beams(within("beams", beams)?),
+            None => {
+                let sampling = Sampling {
+                    temperature: self.temperature,
+                    top_k: self.top_k,
+                    top_p: self.top_p,
+                    seed: self.seed,
+                    ..Sampling::default()
+                };
+                sampling.validate()?;
+                Way::Sampled(sampling, within("samples", self.samples)?)
+            }
+        };
+        let (Way::Beams(found) | Way::Sampled(_, found)) = way;
+        if wanted == 0 || wanted > found {
+            return Err(Failure::input(
+                format!("--n-best {wanted} of {found} translations"),
+                format!("search with --beams {} or more", wanted.max(4)),
+            ));
+        }
+        let cache = match self.cache {
+            CacheChoice::F32 => CacheKind::F32,
+            CacheChoice::F16 => CacheKind::F16,
+            CacheChoice::Int8 => CacheKind::Int8,
+        };
+        Ok(Options { most_tokens, length_penalty: self.length_penalty, cache, way })
+    }
+
+    /// Are several translations found?
+    fn several(&self) -> bool {
+        self.beams.unwrap_or(self.samples) > 1
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let options = arguments.choice.options(arguments.tokens, arguments.n_best.unwrap_or(1))?;
+    let model = arguments.model.open()?;
+    model.translates()?;
+    let tokenizer = arguments.tokenizer.require(&model, "name one with --tokenizer")?;
+    let translator = Translator::new(&model, &tokenizer)?;
+    let mut writer = Writer { arguments, translator, options, number: 0 };
+    if arguments.texts.is_empty() && io::stdin().is_terminal() && !arguments.json {
+        return writer.converse();
+    }
+    let given = if arguments.texts.is_empty() {
+        arguments.texts.read_stdin()?
+    } else {
+        arguments.texts.read()?
+    };
+    let texts: Vec<&str> = given.texts.iter().map(|text| text.first.as_str()).collect();
+    if arguments.looking.svg.is_some() && texts.len() != 1 {
+        let message = format!("--svg draws one alignment, and there are {} texts", texts.len());
+        return Err(Failure::input(message, "give a single text"));
+    }
+    let mut cut = 0;
+    for (part, some) in texts.chunks(AT_ONCE).enumerate() {
+        cut += writer.translate(some, part * AT_ONCE, texts.len())?;
+    }
+    note_cut(cut, writer.translator.most_tokens());
+    Ok(())
+}
+
+struct Writer<'a> {
+    arguments: &'a Arguments,
+    translator: Translator<'a>,
+    options: Options,
+    /// Of texts that were written.
+    number: usize,
+}
+
+impl Writer<'_> {
+    /// Translates line after line until the input ends.
+    fn converse(&mut self) -> Result<(), Failure> {
+        let cannot = |error: ReadlineError| {
+            Failure::input(format!("cannot read from the terminal: {error}"), "give a text")
+        };
+        let mut editor = DefaultEditor::new().map_err(cannot)?;
+        say!("type a text and press Enter; Ctrl-D ends the program");
+        loop {
+            let line = match editor.readline("> ") {
+                Ok(line) => line,
+                Err(ReadlineError::Eof) => return Ok(()),
+                Err(ReadlineError::Interrupted) => return Err(Failure::Interrupted),
+                Err(error) => return Err(cannot(error)),
+            };
+            let _ = editor.add_history_entry(&line); // a line that is not remembered is no loss
+            match self.translate(&[&line], 0, 1) {
+                // A text that cannot be translated ends the line, not the conversation.
+                Err(Failure::Error(error)) => say!("error: {}", runnable(&error.to_string())),
+                other => note_cut(other?, self.translator.most_tokens()),
+            }
+        }
+    }
+
+    /// Translates and writes; gives how many texts were cut.
+    fn translate(&mut self, texts: &[&str], before: usize, all: usize) -> Result<usize, Failure> {
+        // The translation of nothing is nothing.
+        let is_text = |text: &&&str| !text.trim().is_empty();
+        let some: Vec<&str> = texts.iter().filter(is_text).copied().collect();
+        let sources = self.translator.sources(&some)?;
+        let mut status = Progress::new();
+        let mut progress = |done: usize| {
+            if all > 1 {
+                status.show(&format!("{} of {all} texts", before + done));
+            }
+        };
+        let found = self.translator.translate(&sources, &self.options, &mut progress)?;
+        status.clear();
+        let mut found = sources.list.iter().zip(found);
+        for text in texts {
+            self.number += 1;
+            match is_text(&text).then(|| found.next()).flatten() {
+                Some((source, found)) => self.write(Some(source), &found)?,
+                None => self.write(None, &[])?,
+            }
+        }
+        Ok(sources.cut)
+    }
+
+    fn write(&self, source: Option<&Vec<u32>>, found: &[Translation]) -> Result<(), Failure> {
+        let looking = &self.arguments.looking;
+        let alignment = match (source, found.first()) {
+            (Some(source), Some(best)) if looking.show_alignment || looking.svg.is_some() => {
+                let alignment =
+                    self.translator.alignment(source, best, looking.layer, looking.head)?;
+                Some(alignment)
+            }
+            _ => None,
+        };
+        if let (Some(alignment), Some(path)) = (&alignment, &looking.svg) {
+            draw(alignment, path)?;
+        }
+        let shown = alignment.as_ref().filter(|_| looking.show_alignment);
+        let mut out = io::stdout().lock();
+        if self.arguments.json {
+            writeln!(out, "{}", self.as_json(found, shown))?;
+            return Ok(());
+        }
+        match self.arguments.n_best {
+            None => writeln!(out, "{}", found.first().map_or(String::new(), line))?,
+            Some(most) => {
+                for translation in found.iter().take(most) {
+                    let Translation { score, .. } = translation;
+                    writeln!(out, "{}\t{score:.4}\t{}", self.number, line(translation))?;
+                }
+            }
+        }
+        if let Some(alignment) = shown {
+            show(&mut out, alignment)?;
+        }
+        Ok(())
+    }
+
+    fn as_json(&self, found: &[Translation], alignment: Option<&Alignment>) -> Value {
+        let one = |t: &Translation| json!({ "text": t.text, "score": t.score });
+        let mut value = found.first().map_or(json!({ "text": "", "score": 0.0 }), one);
+        let wanted = match self.arguments.n_best {
+            Some(most) => most,
+            None if self.arguments.choice.several() => usize::MAX,
+            None => 1,
+        };
+        value["candidates"] = found.iter().take(wanted).map(one).collect();
+        if let Some(Alignment { source, target, weights, layer, head }) = alignment {
+            value["alignment"] = json!({
+                "source": source, "target": target, "weights": weights, "layer": layer,
+                "head": head,
+            });
+        }
+        value
+    }
+}
+
+/// A translation as one line.
+fn line(translation: &Translation) -> String {
+    let line = translation.text.replace(['\n', '\r'], " ");
+    if io::stdout().is_terminal() { visible(&line).into_owned() } else { line }
+}
+
+fn draw(alignment: &Alignment, path: &Path) -> Result<(), Failure> {
+    std::fs::write(path, alignment.svg()).map_err(|error| {
+        let message = format!("cannot write {}: {error}", path.display());
+        Failure::input(message, "name a file in a directory that is there")
+    })
+}
+
+/// A row per token of the translation, a column per token of the text; as many columns side by side
+/// as the terminal is wide.
+fn show(out: &mut impl Write, alignment: &Alignment) -> Result<(), Failure> {
+    /// Characters of a column.
+    const WIDTH: usize = 7;
+    let terminal = Terminal::stdout();
+    let short = |text: &String| text.chars().take(WIDTH).collect::<String>();
+    let first = alignment.target.iter().map(|token| token.chars().count()).max().unwrap_or(0);
+    let room = terminal.width.saturating_sub(first.min(16)) / (WIDTH + GAP);
+    let tokens: Vec<usize> = (0..alignment.source.len()).collect();
+    writeln!(out, "{}", terminal.bold(&alignment.title()))?;
+    for some in tokens.chunks(room.max(1)) {
+        let columns = some.iter().fold(Columns::new().left("", first.min(16)), |columns, i| {
+            columns.right(&short(&alignment.source[*i]), WIDTH.min(4))
+        });
+        writeln!(out, "{}", columns.head())?;
+        for (token, weights) in alignment.target.iter().zip(&alignment.weights) {
+            let mut cells = vec![token.clone()];
+            cells.extend(some.iter().map(|i| match (100.0 * weights[*i]).round() {
+                percent if percent < 1.0 => "·".to_owned(),
+                percent => format!("{percent}"),
+            }));
+            writeln!(out, "{}", columns.row(&cells))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}

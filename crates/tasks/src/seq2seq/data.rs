@@ -1,0 +1,478 @@
+//! From what a configuration names to sources and targets as tokens, and a part that is held out.
+//!
+//! Without files, pairs are [made](hearken_data::conversions), new ones at every step. With files,
+//! they are pairs of texts; or, to denoise, plain text of which spans are taken out.
+
+use crate::config::RunConfig;
+use crate::data::{TOKENIZER, Workplace, read_text, tokenizer_training};
+use crate::encoder::{HoldOut, check_unchanged, initial_tokenizer};
+use hearken_base::{Error, Result};
+use hearken_data::Progress;
+use hearken_data::batches::{
+    Batches, Corruption, Denoised, Documents, Examples, Frame, MadePairs, Pairs, RandomWindows,
+    Shuffled, Windows,
+};
+use hearken_data::conversions::{self, Conversion};
+use hearken_data::labelled::{self, Answer, Ask, Dataset, Fields, Row};
+use hearken_data::tokenizer::{Special, SpecialText, Tokenizer};
+use hearken_tensor::rng::Rng;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Batches of similar lengths are made of so many.
+const POOL: usize = 50;
+/// Sentinels of a tokenizer that is learned for denoising, as many as T5 has.
+const SENTINELS: usize = 100;
+
+/// What is held out, or asked about.
+pub struct HeldPairs {
+    /// Sources and targets as tokens. What is too long is cut.
+    pub examples: Box<dyn Examples>,
+    /// The texts of each example; none where text is denoised.
+    pub texts: Vec<[String; 2]>,
+}
+
+impl HeldPairs {
+    /// The tokens of a source.
+    pub fn source(&self, example: usize) -> Vec<u32> {
+        let batch = self.examples.batch_of(&[example]);
+        batch.source.map(|source| source.ids).unwrap_or_default()
+    }
+}
+
+/// What an encoder-decoder learns from and is judged by.
+pub struct PairData {
+    /// From text to tokens and back, of both sides.
+    pub tokenizer: Arc<Tokenizer>,
+    /// What training sees; nothing, if everything is held out.
+    pub batches: Option<Box<dyn Batches>>,
+    /// What is held out, if anything.
+    pub held: Option<HeldPairs>,
+    /// The best possible value of a metric, where it is known.
+    pub ceiling: Option<(&'static str, f64)>,
+    /// What it is, in a few words.
+    pub name: String,
+    /// What to tell the user.
+    pub notes: Vec<String>,
+    /// What begins and ends targets. Sources end as targets do.
+    pub frame: Frame,
+}
+
+impl PairData {
+    /// Prepares what `config` names. A tokenizer that is given is used; otherwise that of the
+    /// configuration, or one that is learned from both sides and kept in `place`.
+    pub fn prepare(
+        config: &RunConfig,
+        place: &Workplace<'_>,
+        given: Option<Tokenizer>,
+        hold_out: HoldOut,
+        report: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Self> {
+        if config.data.paths.is_empty() {
+            return Self::made(config, place, given);
+        }
+        if config.task.denoise {
+            return Self::text(config, place, given, hold_out, report);
+        }
+        let all = read_pairs(config)?;
+        check_unchanged(&all, place)?;
+        Self::pairs(config, all, place, given, hold_out, report)
+    }
+
+    /// Pairs that are made.
+    fn made(config: &RunConfig, place: &Workplace<'_>, given: Option<Tokenizer>) -> Result<Self> {
+        let conversion = config.data.generated.unwrap_or(Conversion::Dates);
+        let kept = place.path.join(TOKENIZER);
+        let tokenizer = match given {
+            Some(tokenizer) => tokenizer,
+            None if place.resumed && kept.exists() => Tokenizer::load(&kept)?,
+            None => match initial_tokenizer(config)? {
+                Some(tokenizer) => {
+                    tokenizer.save(&kept)?; // a run keeps its tokens
+                    tokenizer
+                }
+                None => conversions::tokenizer(),
+            },
+        };
+        let tokenizer = Arc::new(tokenizer);
+        let frame = frame_of(&tokenizer)?;
+        let (seed, rows) = (config.train.seed, config.train.batch_size);
+        let texts = conversion.held_out(config.data.stories.max(1), seed);
+        let context = config.model.context();
+        let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
+        let held = sides.held(texts)?;
+        let longest = held.examples.longest().max(held.longest_source);
+        if held.cut > 0 || longest.max(*conversion.longest().iter().max().unwrap_or(&0)) >= context
+        {
+            return Err(Error::new(
+                format!("a context of {context} tokens does not hold all {}", conversion.name()),
+                "set model.context=48 or more",
+            ));
+        }
+        let make = {
+            let sides = sides.clone();
+            move |step: u64, row: u64| {
+                let pair = conversion.pair(seed, step, row);
+                match sides.encode(&pair) {
+                    Ok(ids) => ids,
+                    Err(error) => unreachable!("a pair that cannot be encoded: {error}"),
+                }
+            }
+        };
+        Ok(Self {
+            tokenizer,
+            batches: Some(Box::new(MadePairs::new(rows, context, frame, make))),
+            held: Some(HeldPairs { examples: held.examples, texts: held.texts }),
+            // Every source has one right target.
+            ceiling: Some(("exact_match", 1.0)),
+            name: conversion.name().to_owned(),
+            notes: Vec::new(),
+            frame,
+        })
+    }
+
+    /// Random tokens: for what depends on sizes alone.
+    pub(crate) fn random(vocabulary: usize, rows: usize, length: usize) -> Self {
+        let frame = Frame { begin: 0, end: 0, pad: 0 };
+        let make = move |step: u64, row: u64| {
+            let mut rng = Rng::new(step << 32 | row);
+            let mut draw = |count: usize| -> Vec<u32> {
+                (0..count).map(|_| rng.below(vocabulary) as u32).collect()
+            };
+            [draw(length), draw(length.saturating_sub(1))]
+        };
+        Self {
+            tokenizer: Arc::new(conversions::tokenizer()),
+            batches: Some(Box::new(MadePairs::new(rows, length, frame, make))),
+            held: None,
+            ceiling: None,
+            name: "random tokens".to_owned(),
+            notes: Vec::new(),
+            frame,
+        }
+    }
+
+    /// Plain text, of which spans are taken out.
+    fn text(
+        config: &RunConfig,
+        place: &Workplace<'_>,
+        given: Option<Tokenizer>,
+        hold_out: HoldOut,
+        report: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Self> {
+        let given = match given {
+            Some(tokenizer) => Some(tokenizer),
+            None => initial_tokenizer(config)?,
+        };
+        let share = if hold_out == HoldOut::Everything { 0.0 } else { config.data.validation };
+        let read = read_text(config, place, given, share, Some(specials(true)), report)?;
+        let tokenizer = Arc::new(read.tokenizer);
+        let frame = frame_of(&tokenizer)?;
+        let sentinels = tokenizer.sentinels();
+        if sentinels.is_empty() {
+            return Err(Error::new(
+                "the tokenizer has no sentinels, which stand for what is taken out of a text",
+                "use a tokenizer with <extra_id_0>, <extra_id_1>, … as T5's, or let one be learned \
+                 by leaving data.tokenizer_file out",
+            ));
+        }
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let corruption =
+            Corruption { share: config.task.mask, ..Corruption::new(sentinels, frame, seed) };
+        let length = corruption.window(config.model.context());
+        let (train, validation) = match hold_out {
+            HoldOut::Share => (Some(read.corpus.train), read.corpus.validation),
+            HoldOut::Everything => (None, read.corpus.train),
+        };
+        let batches = match train {
+            None => None,
+            Some(ids) => {
+                let windows = RandomWindows::new(ids, rows, length, seed)?;
+                Some(Box::new(Denoised::new(windows, corruption.clone())) as Box<dyn Batches>)
+            }
+        };
+        let held = if validation.len() >= 2 {
+            let windows = Windows::sliding(validation, length, length)?;
+            let examples = Box::new(Denoised::new(windows, corruption));
+            Some(HeldPairs { examples, texts: Vec::new() })
+        } else {
+            None
+        };
+        Ok(Self {
+            tokenizer,
+            batches,
+            held,
+            ceiling: None,
+            name: name_of(config),
+            notes: read.notes,
+            frame,
+        })
+    }
+
+    /// Pairs of texts.
+    fn pairs(
+        config: &RunConfig,
+        all: Dataset,
+        place: &Workplace<'_>,
+        given: Option<Tokenizer>,
+        hold_out: HoldOut,
+        report: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Self> {
+        let mut notes = all.notes.clone();
+        let (train, held) = parted(config, &all, hold_out, &mut notes)?;
+        let tokenizer = tokenizer_of(config, &train, place, given, &mut notes, report)?;
+        if hold_out == HoldOut::Share && !place.resumed {
+            tokenizer.save(&place.path.join(TOKENIZER))?;
+        }
+        let tokenizer = Arc::new(tokenizer);
+        let frame = frame_of(&tokenizer)?;
+        let context = config.model.context();
+        let context = context.min(config.data.most_tokens.unwrap_or(context));
+        let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
+        let mut batches: Option<Box<dyn Batches>> = None;
+        if hold_out == HoldOut::Share {
+            let pairs = sides.training(&train, &all, &mut notes)?;
+            let (rows, seed) = (config.train.batch_size, config.train.seed);
+            batches = Some(Box::new(Shuffled::new(pairs, rows, seed).grouped_by_length(POOL)));
+        }
+        let mut texts = Vec::new();
+        for row in &held {
+            texts.push(texts_of(row).map(str::to_owned));
+        }
+        let count = texts.len();
+        let held = if texts.is_empty() {
+            None
+        } else {
+            let held = sides.held(texts)?;
+            if held.cut > 0 {
+                notes.push(format!(
+                    "{} of {count} held-out pairs are longer than {context} tokens: they are cut \
+                     there to be read, and judged by their whole reference",
+                    held.cut
+                ));
+            }
+            Some(HeldPairs { examples: held.examples, texts: held.texts })
+        };
+        let name = name_of(config);
+        Ok(Self { tokenizer, batches, held, ceiling: None, name, notes, frame })
+    }
+}
+
+/// What a configuration names.
+fn read_pairs(config: &RunConfig) -> Result<Dataset> {
+    let data = &config.data;
+    read_files(&data.paths, &data.targets, config)
+}
+
+fn read_files(
+    paths: &[std::path::PathBuf],
+    targets: &[std::path::PathBuf],
+    config: &RunConfig,
+) -> Result<Dataset> {
+    if !targets.is_empty() {
+        return labelled::read_parallel(paths, targets);
+    }
+    let data = &config.data;
+    let fields = Fields { text: data.field.clone(), second: None, label: data.label.clone() };
+    labelled::read(paths, Ask::Translations, &fields, None)
+}
+
+/// Rows to learn from, and rows that are held out.
+fn parted(
+    config: &RunConfig,
+    all: &Dataset,
+    hold_out: HoldOut,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<Row>, Vec<Row>)> {
+    let data = &config.data;
+    Ok(match hold_out {
+        HoldOut::Everything => (Vec::new(), all.rows.clone()),
+        HoldOut::Share if !data.held_out.is_empty() => {
+            // Of parallel files, the held-out ones are named in pairs: source, target, ….
+            let held = if data.targets.is_empty() {
+                read_files(&data.held_out, &[], config)?
+            } else {
+                let (sources, targets) = in_turns(&data.held_out)?;
+                read_files(&sources, &targets, config)?
+            };
+            notes.extend(held.notes);
+            (all.rows.clone(), held.rows)
+        }
+        HoldOut::Share => {
+            let split = all.split(data.validation, config.train.seed);
+            let take = |rows: &[usize]| -> Vec<Row> {
+                rows.iter().filter_map(|row| all.rows.get(*row)).cloned().collect()
+            };
+            (take(&split.train), take(&split.validation))
+        }
+    })
+}
+
+/// A source file, its target file, and so on.
+fn in_turns(
+    paths: &[std::path::PathBuf],
+) -> Result<(Vec<std::path::PathBuf>, Vec<std::path::PathBuf>)> {
+    if !paths.len().is_multiple_of(2) {
+        return Err(Error::new(
+            format!("data.held_out names {} files", paths.len()),
+            "with data.targets, name a file of sources and one of targets, in turns",
+        ));
+    }
+    let side = |side: usize| paths.iter().skip(side).step_by(2).cloned().collect();
+    Ok((side(0), side(1)))
+}
+
+fn tokenizer_of(
+    config: &RunConfig,
+    train: &[Row],
+    place: &Workplace<'_>,
+    given: Option<Tokenizer>,
+    notes: &mut Vec<String>,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Tokenizer> {
+    let kept = place.path.join(TOKENIZER);
+    if let Some(tokenizer) = given {
+        return Ok(tokenizer);
+    }
+    if place.resumed && kept.exists() {
+        return Tokenizer::load(&kept);
+    }
+    if let Some(tokenizer) = initial_tokenizer(config)? {
+        return Ok(tokenizer);
+    }
+    if let Some(path) = &config.data.tokenizer_file {
+        return Tokenizer::load(path);
+    }
+    // From both sides: a name is then the same tokens on both.
+    let texts = train.iter().flat_map(texts_of).map(|text| Ok(text.to_owned()));
+    let bytes = train.iter().flat_map(texts_of).map(|text| text.len() as u64).sum();
+    let training = tokenizer_training(&config.data, Some(specials(false)));
+    training.train_noting(texts, Some(bytes), report, &mut |note| notes.push(note))
+}
+
+/// Padding, end and unknown; and what stands for spans.
+fn specials(sentinels: bool) -> Vec<SpecialText> {
+    let mut specials = Tokenizer::pair_specials();
+    if sentinels {
+        specials.extend(SpecialText::sentinels(SENTINELS));
+    }
+    specials
+}
+
+/// What begins and ends targets, by the special tokens of a tokenizer: as in T5 and Marian, padding
+/// begins them.
+pub(crate) fn frame_of(tokenizer: &Tokenizer) -> Result<Frame> {
+    let special = |special| tokenizer.special(special);
+    let end = special(Special::Eos).or_else(|| special(Special::Sep));
+    let Some(end) = end else {
+        return Err(Error::new(
+            "the tokenizer has no token that ends a text",
+            "an encoder-decoder writes until its end token: use a tokenizer with </s>, or leave \
+             data.tokenizer_file out",
+        ));
+    };
+    let begin = special(Special::Pad).or_else(|| special(Special::Bos)).unwrap_or(end);
+    Ok(Frame { begin, end, pad: special(Special::Pad).unwrap_or(end) })
+}
+
+fn texts_of(row: &Row) -> [&str; 2] {
+    let target = match &row.answer {
+        Answer::Text(text) => text.as_str(),
+        _ => "",
+    };
+    [&row.text, target]
+}
+
+/// Both sides as tokens.
+#[derive(Clone)]
+struct Sides {
+    tokenizer: Arc<Tokenizer>,
+    frame: Frame,
+    /// The most tokens of each side.
+    context: usize,
+}
+
+/// What is held out, as tokens.
+struct Held {
+    examples: Box<dyn Examples>,
+    texts: Vec<[String; 2]>,
+    longest_source: usize,
+    cut: usize,
+}
+
+impl Sides {
+    /// Source with its end, and target without.
+    fn encode(&self, texts: &[impl AsRef<str>; 2]) -> Result<[Vec<u32>; 2]> {
+        let [source, target] = texts;
+        let mut source = self.tokenizer.encode(source.as_ref())?;
+        source.push(self.frame.end);
+        Ok([source, self.tokenizer.encode(target.as_ref())?])
+    }
+
+    fn fits(&self, [source, target]: &[Vec<u32>; 2]) -> bool {
+        source.len() <= self.context && target.len() < self.context
+    }
+
+    /// All pairs that are not too long; the others are counted.
+    fn training(&self, rows: &[Row], all: &Dataset, notes: &mut Vec<String>) -> Result<Pairs> {
+        let [mut sources, mut targets] = [Vec::new(), Vec::new()];
+        let (mut long, mut first) = (0, None);
+        for row in rows {
+            let pair = self.encode(&texts_of(row))?;
+            if self.fits(&pair) {
+                let [source, target] = pair;
+                sources.push(source);
+                targets.push(target);
+            } else {
+                long += 1;
+                first.get_or_insert_with(|| all.place(row));
+            }
+        }
+        if let Some(first) = first {
+            let context = self.context;
+            let what = format!(
+                "{long} of {} training pairs are longer than {context} tokens on a side and are \
+                 left out; the first is {first}",
+                rows.len()
+            );
+            if sources.is_empty() {
+                return Err(Error::new(what, "set a larger model.context"));
+            }
+            notes.push(what);
+        }
+        if sources.is_empty() {
+            return Err(Error::new(
+                "no pair is left to learn from",
+                "hold out a smaller share: data.validation",
+            ));
+        }
+        Pairs::new(sources.iter().collect(), targets.iter().collect(), self.frame)
+    }
+
+    fn held(&self, texts: Vec<[String; 2]>) -> Result<Held> {
+        let [mut sources, mut targets] = [Vec::new(), Vec::new()];
+        let mut cut = 0;
+        for pair in &texts {
+            let ids = self.encode(pair)?;
+            cut += usize::from(!self.fits(&ids));
+            let [mut source, mut target] = ids;
+            if source.len() > self.context {
+                source.truncate(self.context - 1);
+                source.push(self.frame.end);
+            }
+            target.truncate(self.context - 1);
+            sources.push(source);
+            targets.push(target);
+        }
+        let [sources, targets]: [Documents; 2] =
+            [sources.iter().collect(), targets.iter().collect()];
+        let pairs = Pairs::new(sources, targets, self.frame)?;
+        let longest_source = pairs.longest_source();
+        Ok(Held { examples: Box::new(pairs), texts, longest_source, cut })
+    }
+}
+
+fn name_of(config: &RunConfig) -> String {
+    let name = config.data.paths.first().and_then(|path| Path::file_stem(path));
+    name.unwrap_or_default().to_string_lossy().into_owned()
+}
