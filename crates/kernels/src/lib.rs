@@ -35,6 +35,7 @@ pub mod optimizer;
 pub mod peak;
 pub mod random;
 pub mod rope;
+pub mod routing;
 pub mod scratch;
 pub mod simd;
 pub mod softmax;

@@ -23,6 +23,8 @@
 
 mod choices;
 mod encoder;
+mod experts;
+mod mixing;
 mod validate;
 
 pub use choices::{
@@ -30,6 +32,8 @@ pub use choices::{
     InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling,
 };
 pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
+pub use experts::ExpertsConfig;
+pub use mixing::{Shared, SoftmaxConfig};
 
 use hearken_base::Result;
 use hearken_base::settings::{Setting, Table, Value};
@@ -216,8 +220,20 @@ pub struct StackConfig {
     pub position: PositionConfig,
     /// The layer between attentions.
     pub feed_forward: FeedForwardConfig,
+    /// Several such layers, of which each token uses a few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertsConfig>,
     /// Who sees whom, as far as the kind of model leaves that open.
     pub attention: AttentionConfig,
+    /// Of a decoder: are the first tokens of a row, its prefix, seen by all of its tokens?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prefix: bool,
+    /// How scores become weights.
+    #[serde(skip_serializing_if = "SoftmaxConfig::is_usual")]
+    pub softmax: SoftmaxConfig,
+    /// Which projections of attention to itself are one matrix.
+    #[serde(skip_serializing_if = "Shared::is_none")]
+    pub shared_projections: Shared,
     /// Which layers have biases.
     pub bias: BiasConfig,
     /// α in `x + α·f(x)`.
@@ -244,7 +260,11 @@ impl StackConfig {
             norm: t.or("norm", NormConfig::default())?,
             position: t.or("position", PositionConfig::default())?,
             feed_forward: t.or("feed_forward", FeedForwardConfig::default())?,
+            experts: t.optional("experts")?,
             attention: t.or("attention", AttentionConfig::default())?,
+            prefix: t.or("prefix", false)?,
+            softmax: t.or("softmax", SoftmaxConfig::default())?,
+            shared_projections: t.or("shared_projections", Shared::None)?,
             bias: t.or("bias", BiasConfig::NONE)?,
             residual_scale: t.or("residual_scale", 1.0)?,
             dropout: t.or("dropout", DropoutConfig::default())?,
@@ -266,7 +286,11 @@ impl StackConfig {
             norm: NormConfig::default(),
             position: PositionConfig::default(),
             feed_forward: FeedForwardConfig::default(),
+            experts: None,
             attention: AttentionConfig::default(),
+            prefix: false,
+            softmax: SoftmaxConfig::default(),
+            shared_projections: Shared::None,
             bias: BiasConfig::NONE,
             residual_scale: 1.0,
             dropout: DropoutConfig::default(),
@@ -281,8 +305,11 @@ impl StackConfig {
         } else {
             format!(" on {}", self.kv_heads())
         };
+        let experts = self.experts.map_or(String::new(), |experts| {
+            format!(" by {} of {} experts", experts.top, experts.count)
+        });
         format!(
-            "{} layers × {}, {} heads of {}{shared}, feed-forward {}",
+            "{} layers × {}, {} heads of {}{shared}, feed-forward {}{experts}",
             self.layers,
             self.width,
             self.heads,

@@ -42,13 +42,15 @@ impl LayerState {
 #[derive(Clone, Debug)]
 pub struct Slot {
     length: usize,
+    /// How many of the first tokens are seen by all.
+    prefix: usize,
     layers: Vec<LayerState>,
 }
 
 impl Slot {
     /// An empty sequence, with the states of all layers.
     pub fn new(layers: Vec<LayerState>) -> Self {
-        Self { length: 0, layers }
+        Self { length: 0, prefix: 0, layers }
     }
 
     /// How many tokens were read.
@@ -66,9 +68,17 @@ impl Slot {
         self.layers.iter().map(LayerState::bytes).sum()
     }
 
+    /// Makes the first so many tokens a prefix, which is seen by all of it and by what follows: for
+    /// prefix language models. They must be read in one step, and nothing before.
+    pub fn set_prefix(&mut self, tokens: usize) {
+        assert!(self.is_empty(), "a prefix begins a sequence, and {} tokens were read", self.length);
+        self.prefix = tokens;
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.length = 0;
+        self.prefix = 0;
         self.layers.iter_mut().for_each(LayerState::clear);
     }
 }
@@ -130,6 +140,8 @@ pub struct LayerSlot<'a> {
     pub rows: Range<usize>,
     /// How many tokens came before them.
     pub start: usize,
+    /// How many of the sequence's first tokens are seen by all.
+    pub prefix: usize,
     /// What the layer remembers of them.
     pub state: &'a mut LayerState,
 }
@@ -147,7 +159,8 @@ impl LayerSlots<'_, '_> {
         self.feeds.iter_mut().map(move |feed| {
             let rows = end..end + feed.ids.len();
             end = rows.end;
-            LayerSlot { rows, start: feed.slot.length, state: &mut feed.slot.layers[layer] }
+            let Slot { length: start, prefix, layers } = &mut *feed.slot;
+            LayerSlot { rows, start: *start, prefix: *prefix, state: &mut layers[layer] }
         })
     }
 }

@@ -41,7 +41,9 @@
 //! | `blocks.N.norm2` | (T, C) | |
 //! | `blocks.N.feed_forward.up`, `.gate` | (T, F) | `gate` where there is one |
 //! | `….active` | (T, F) | f(up), or f(gate)·up |
-//! | `….out` | (T, C) | as of attention |
+//! | `blocks.N.feed_forward.router` | (T, E) | where there are experts: their probabilities |
+//! | `….experts.E.up`, `.gate`, `.active`, `.out` | (rows, F), (rows, C) | of the tokens of expert E, without a leading B |
+//! | `blocks.N.feed_forward.out` | (T, C) | as of attention |
 //! | `blocks.N.residual_after` | (T, C) | the sum |
 //! | `norm` | (T, C) | with pre-norm |
 //! | `pooled` | (C) | in encoders with a pooler |

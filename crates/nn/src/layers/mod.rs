@@ -4,6 +4,7 @@
 mod attention;
 mod dropout;
 mod embedding;
+mod experts;
 mod feed_forward;
 mod head;
 mod linear;
@@ -16,6 +17,7 @@ mod token_head;
 pub use attention::{Attention, Direction, Heads};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
+pub use experts::{AnyFeedForward, Experts};
 pub use feed_forward::FeedForward;
 pub use head::{Head, Loss};
 pub use linear::Linear;

@@ -79,6 +79,8 @@ fn merge(x: &Var) -> Var {
 /// One attention, as it is shown.
 pub(super) struct Watched<'a> {
     pub(super) heads: &'a Heads,
+    /// What products are multiplied with.
+    pub(super) scale: f32,
     pub(super) at: &'a Place,
     pub(super) pass: &'a Pass,
     /// Have queries and keys been rotated?
@@ -90,14 +92,9 @@ pub(super) struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    fn scale(&self) -> f32 {
-        1.0 / (self.heads.width as f32).sqrt()
-    }
-
     /// All of it, of queries (B, T, H·D), keys (B, S, K·D) and values (B, S, K·Dv): (B, T, H·Dv).
     pub(super) fn step_by_step(self, [q, k, v]: [Var; 3]) -> Var {
-        let Self { heads, at, pass, rotated, learned, dropout, .. } = self;
-        let scale = self.scale();
+        let Self { heads, scale, at, pass, rotated, learned, dropout, .. } = self;
         let Heads { queries: h, keys: groups, width, value_width } = *heads;
         let ([batch, t, _], [_, s, _]) = (q.value().dims(), k.value().dims());
         let (mut q, mut k, v) = (split(q, h), split(k, groups), split(v, groups));
@@ -122,7 +119,7 @@ impl Watched<'_> {
     /// Shows the heads of scores and weights that are read by themselves, one at a time, of queries
     /// (B, T, H·D) and keys (B, S, K·D).
     pub(super) fn show_heads(self, [q, k]: [&Var; 2]) {
-        let scale = self.scale();
+        let scale = self.scale;
         let Heads { queries: h, keys: groups, width, .. } = *self.heads;
         let rule: ops::attention::Rule = Arc::new(self.rule);
         let head_of = |x: &Var, head: usize| {
