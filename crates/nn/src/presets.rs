@@ -29,6 +29,7 @@ presets![
     "gpt3-13b",
     "gpt3-175b",
     "llama-style",
+    "experts-small",
     "bert-base",
     "bert-large",
     "encoder-small",

@@ -6,6 +6,7 @@
 // Files from strangers are read here: nothing may panic.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+use crate::prefix::PrefixConfig;
 use hearken_base::settings::{self, Setting, Settings, Value};
 use hearken_base::{Error, Result, names, nearest};
 use hearken_nn::config::ModelConfig;
@@ -79,6 +80,8 @@ pub struct DataConfig {
     pub windows: WindowsKind,
     /// How many generated stories are held out.
     pub stories: usize,
+    /// What a prefix language model is given of each row.
+    pub prefix: PrefixConfig,
 }
 
 impl Setting for DataConfig {
@@ -97,6 +100,7 @@ impl Setting for DataConfig {
                 most_tokens: t.optional("most_tokens")?,
                 windows: t.or("windows", WindowsKind::Random)?,
                 stories: t.or("stories", 500)?,
+                prefix: t.or("prefix", PrefixConfig::default())?,
             })
         })
     }

@@ -10,6 +10,7 @@
 //! - [`open`]: a model directory or run, found, verified, loaded and joined with its tokenizer.
 //! - [`mod@write`]: text from an open model.
 //! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
+//! - [`prefix`]: what a prefix language model is given of a row.
 //! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
@@ -19,10 +20,12 @@ pub mod config;
 pub mod data;
 pub mod encoder;
 mod exhibits;
+mod expert_use;
 pub mod metrics;
 pub mod next_token;
 mod observe;
 pub mod open;
+pub mod prefix;
 pub mod prepared;
 pub mod reader;
 pub mod rehearsal;

@@ -4,6 +4,7 @@ use crate::config::RunConfig;
 use crate::data::{TextData, Workplace};
 use crate::encoder::{EncoderData, EncoderTask, HoldOut, Purpose};
 use crate::next_token::NextToken;
+use crate::prefix::Prefixes;
 use crate::open;
 use hearken_base::{Error, Result};
 use hearken_data::Progress;
@@ -127,7 +128,10 @@ impl Prepared {
     /// The task of a model and this data.
     pub fn into_task(self, model: Box<dyn Model>, config: &RunConfig) -> Result<Box<dyn Task>> {
         Ok(match self {
-            Self::Text(data) => Box::new(NextToken::new(model, *data, &config.train)),
+            Self::Text(data) => {
+                let prefixes = Prefixes::of(config, &data.tokenizer)?;
+                Box::new(NextToken::new(model, *data, &config.train).with_prefixes(prefixes))
+            }
             Self::Encoder(data) => Box::new(EncoderTask::new(model, *data, config)?),
         })
     }

@@ -158,10 +158,10 @@ impl Softmax {
                 kernel::Shape { batch: 1, queries, keys, heads, kv_heads, width, value_width };
             if let Some(top) = self.config.top {
                 let gathered = (start > 0).then(|| Gathered::new(kept, shape));
-                let keys = gathered.as_ref().map_or(k, |gathered| gathered.rows()[0]);
-                let (dropout, scores) = (None, &seen);
+                let [keys, values] = gathered.as_ref().map_or([k, v], Gathered::rows);
+                let (queries, dropout, scores) = (q, None, &seen);
                 let attention =
-                    kernel::Attention { shape, queries: q, keys, values: v, scale, dropout, scores };
+                    kernel::Attention { shape, queries, keys, values, scale, dropout, scores };
                 let chosen = attention.top_keys(top);
                 seen = Box::new(And(seen, chosen));
             }
