@@ -35,17 +35,23 @@ fn gradients_match_differences_of_the_loss() {
         // The loss is good to about 3e-7 in f32: over a step of 2e-3 that is 1.5e-4, and what is
         // left of the fourth-order error is of the same size for these sharp little models.
         let kinks = config.stack.feed_forward.kind == FeedForwardKind::Relu;
-        let (step, bound, starts) = if kinks || variants::chooses(&config.stack) {
-            // ReLU has kinks, and choices jump: a step must be short not to cross one, which makes
-            // rounding larger, and a start that happens to lie beside one says nothing: another is
-            // tried.
+        let (step, bound, mut starts) = if variants::chooses(&config.stack) {
+            // Choices jump where two scores are equal, and there are hundreds: as for ReLU, still
+            // shorter, with more starts.
+            (1e-4, 1e-2, 1..33)
+        } else if kinks {
+            // ReLU has kinks: a step must be short not to cross one, which makes rounding larger,
+            // and a start that happens to lie beside one says nothing: another is tried.
             (3e-4, 1e-2, 1..9)
         } else {
             (2e-3, 2e-3, 7..8)
         };
-        let errors: Vec<f64> =
-            starts.map(|seed| error_of(&Decoder::drawn(config.clone(), seed), step)).collect();
-        assert!(errors.iter().any(|error| *error < bound), "{name}: off by {errors:?}");
+        let mut errors = Vec::new();
+        let right = starts.any(|seed| {
+            errors.push(error_of(&Decoder::drawn(config.clone(), seed), step));
+            errors.last().is_some_and(|error| *error < bound)
+        });
+        assert!(right, "{name}: off by {errors:?}");
     }
 }
 
