@@ -42,7 +42,7 @@
 //! | `blocks.N.feed_forward.up`, `.gate` | (T, F) | `gate` where there is one |
 //! | `….active` | (T, F) | f(up), or f(gate)·up |
 //! | `blocks.N.feed_forward.router` | (T, E) | where there are experts: their probabilities |
-//! | `….experts.E.up`, `.gate`, `.active`, `.out` | (rows, F), (rows, C) | of the tokens of expert E, without a leading B |
+//! | `….experts.E.up`, `.gate`, `.active`, `.out` | (rows, F), (rows, C) | of the tokens of expert E, with a leading 1 |
 //! | `blocks.N.feed_forward.out` | (T, C) | as of attention |
 //! | `blocks.N.residual_after` | (T, C) | the sum |
 //! | `norm` | (T, C) | with pre-norm |

@@ -81,6 +81,7 @@ pub struct DataConfig {
     /// How many generated stories are held out.
     pub stories: usize,
     /// What a prefix language model is given of each row.
+    #[serde(skip_serializing_if = "PrefixConfig::is_usual")]
     pub prefix: PrefixConfig,
 }
 

@@ -52,6 +52,12 @@ impl Default for PrefixConfig {
     }
 }
 
+impl PrefixConfig {
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Finds prefixes.
 #[derive(Clone, Debug)]
 pub enum Prefixes {

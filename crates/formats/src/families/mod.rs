@@ -62,8 +62,8 @@ impl Family {
 
     /// The first family that can express a model, and the fields that describe it.
     pub fn expressing(config: &ModelConfig) -> (&'static Self, Value) {
-        let able = ALL.iter().filter(|family| family.knows(config));
-        let found = able.into_iter().find_map(|family| Some((*family, (family.write_config)(config)?)));
+        let mut able = ALL.iter().filter(|family| family.knows(config));
+        let found = able.find_map(|family| Some((*family, (family.write_config)(config)?)));
         found.unwrap_or_else(|| panic!("no family can express {config:?}"))
     }
 

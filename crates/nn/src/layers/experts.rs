@@ -108,10 +108,14 @@ impl Experts {
     }
 }
 
-/// What an expert makes of its tokens, of all (N, C). One without tokens still gets its gradient, 0.
+/// What an expert makes of its tokens, of all (N, C): (1, tokens, C). One without tokens has nothing to
+/// show to taps, and still gets its gradient, 0.
 fn own_rows(expert: &FeedForward, x: &Var, tokens: &[u32], pass: &Pass) -> Var {
-    if tokens.is_empty() && !is_recording() {
-        return Var::constant(Tensor::zeros([0, x.shape().width()]));
+    if !tokens.is_empty() {
+        return expert.forward(&embedding(x, tokens, [1, tokens.len()]), None, pass);
     }
-    expert.forward(&embedding(x, tokens, [tokens.len()]), None, pass)
+    if is_recording() {
+        return expert.forward(&embedding(x, &[], [1, 0]), None, &Pass::evaluate());
+    }
+    Var::constant(Tensor::zeros([1, 0, x.shape().width()]))
 }

@@ -1,5 +1,5 @@
 //! `out[n] = Σⱼ w[n, j] · y[n, j] + r[n]`: what the experts of a token gave, weighted and added up;
-//! (mₑ, C) for each expert e, weights (N, k) → (N, C). `y[n, j]` is the row that token n has among
+//! (…, C) with mₑ rows for each expert e, weights (N, k) → (N, C). `y[n, j]` is the row that token n has among
 //! those of its j-th choice; a choice that no expert has computed adds nothing.
 //!
 //! A row of an expert is in one sum, so
@@ -33,8 +33,8 @@ pub fn combine(
     let (experts, rows, width) = (routes.experts(), routes.rows(), shape.width());
     assert_eq!(parts.len(), experts, "one part for each of {experts} experts");
     for (e, part) in parts.iter().enumerate() {
-        let want = [routes.assigned(e).len(), width];
-        assert_eq!(part.shape().dims(), want, "the rows of expert {e}");
+        let (own, want) = (part.shape(), (routes.assigned(e).len(), width));
+        assert_eq!((own.rows(), own.width()), want, "the rows of expert {e}");
     }
     assert_eq!(weights.shape().dims(), [rows, routes.top()], "the weights of {rows} tokens");
     assert_eq!(shape.rows(), rows, "{rows} tokens as {shape}");
