@@ -72,11 +72,18 @@ fn right_side(
             head * width + column,
         ),
         ("attention.keys", &[head, token, column]) => {
-            let at = heads * width + head * width + column;
+            let own = if stack.shared_projections.queries_are_keys() { 0 } else { heads * width };
+            let at = own + head * width + column;
             product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
         }
         ("attention.values", &[head, token, column]) => {
-            let at = (heads + groups) * width + head * value_width + column;
+            let shared = stack.shared_projections;
+            let behind = match (shared.queries_are_keys(), shared.keys_are_values()) {
+                (false, false) => (heads + groups) * width,
+                (true, false) | (false, true) => heads * width,
+                (true, true) => 0,
+            };
+            let at = behind + head * value_width + column;
             product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
         }
         ("attention.scores", &[head, token, key]) => {
@@ -96,7 +103,7 @@ fn right_side(
             let q = row(queries, head * tokens + token);
             let k = row(keys, head / (heads / groups) * tokens + key);
             let (terms, sum) = sum_of_products(q, k, None);
-            let scaled = sum / (width as f64).sqrt();
+            let scaled = sum / ((width as f64).sqrt() * f64::from(stack.softmax.temperature));
             let biased = matches!(
                 stack.position,
                 PositionConfig::Alibi {}

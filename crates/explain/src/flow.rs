@@ -178,6 +178,10 @@ fn words(name: &str) -> (&'static str, &'static str) {
         "feed_forward.up" => ("Each token by itself, out to more dimensions.", "u = x·Wupᵀ + b"),
         "feed_forward.gate" => ("A gate for each of these dimensions.", "g = x·Wgateᵀ + b"),
         "feed_forward.active" => ("The nonlinear function.", "a = f(u), or f(g)·u"),
+        "feed_forward.router" => ("How well each expert fits each token.", "p = softmax(x·Rᵀ)"),
+        part if part.starts_with("feed_forward.experts.") => {
+            ("What one expert makes of the tokens that chose it.", "as of a feed-forward layer")
+        }
         "feed_forward.out" => ("Back to the width of the stream.", "o = a·Wdownᵀ + b"),
         "residual_after" => ("The feed-forward layer's result is added.", "x ← x + o"),
         "pooled" => ("One vector for the whole text.", "f(W·h₀ + b)"),

@@ -138,12 +138,30 @@ struct Sequence {
     tokens: Vec<u32>,
     /// Where what the model sees begins; without a slot, it reads that anew for each token.
     start: usize,
+    /// How many of the tokens are a prefix, which the model reads in both directions.
+    prefix: usize,
     slot: Option<Slot>,
 }
 
 impl Sequence {
-    fn new(tokens: Vec<u32>, slot: Option<Slot>, context: usize) -> Self {
-        Self { start: tokens.len().saturating_sub(context), tokens, slot }
+    fn new(model: &dyn Generates, tokens: Vec<u32>, slot: Option<Slot>) -> Self {
+        let start = tokens.len().saturating_sub(model.context());
+        let prefix = if model.reads_prefix() { tokens.len() } else { 0 };
+        Self { start, prefix, tokens, slot }
+    }
+
+    /// How many of the tokens that the model sees are a prefix.
+    fn seen_prefix(&self) -> usize {
+        self.prefix.saturating_sub(self.start)
+    }
+
+    /// What the model sees, to be read anew.
+    fn seen(&self) -> Tokens<'_> {
+        let tokens = Tokens::new(&self.tokens[self.start..], 1);
+        match self.seen_prefix() {
+            0 => tokens,
+            prefix => tokens.laid_out(Layout::prefixed(&[prefix])),
+        }
     }
 
     /// Forgets the older half if there are more tokens than the model can see.
@@ -158,7 +176,11 @@ impl Sequence {
 
     /// What is still to be read, if there is a slot to read it into.
     fn feed(&mut self) -> Option<Feed<'_>> {
+        let prefix = self.seen_prefix();
         let slot = self.slot.as_mut()?;
+        if slot.is_empty() {
+            slot.set_prefix(prefix);
+        }
         Some(Feed { ids: &self.tokens[self.start + slot.len()..], slot })
     }
 }
@@ -228,7 +250,7 @@ impl Engine {
         }
         let slots = slots_of(model, sources, &admitted);
         for (mut next, slot) in admitted.into_iter().zip(slots) {
-            let mut sequences = vec![Sequence::new(next.prompt, slot, model.context())];
+            let mut sequences = vec![Sequence::new(model, next.prompt, slot)];
             if next.most_tokens == 0 {
                 next.job.advance(&[]);
                 sequences.clear();
@@ -289,7 +311,7 @@ fn step(model: &dyn Generates, mut jobs: Vec<&mut Active>) {
         let alone: Vec<Option<Tensor>> = active
             .sequences
             .iter()
-            .map(|s| s.slot.is_none().then(|| model.next_logits(&s.tokens[s.start..], 1)))
+            .map(|s| s.slot.is_none().then(|| model.next_logits_of(&s.seen())))
             .collect();
         let outcomes = active.sequences.iter().zip(&alone).filter_map(|(sequence, alone)| {
             let logits = match alone {

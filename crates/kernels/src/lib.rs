@@ -38,6 +38,7 @@ pub mod peak;
 pub mod random;
 pub mod recurrent;
 pub mod rope;
+pub mod routing;
 pub mod scratch;
 pub mod simd;
 pub mod softmax;

@@ -3,7 +3,7 @@
 
 use crate::cache::{CacheKind, KeyValues};
 use crate::config::StackConfig;
-use crate::layers::{Attention, Direction, FeedForward, Positions, Residual};
+use crate::layers::{AnyFeedForward, Attention, Direction, Positions, Residual};
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::slot::{LayerSlots, LayerState};
@@ -26,7 +26,7 @@ pub struct Block {
     attention: Attention,
     cross: Option<(Residual, Attention)>,
     residual2: Residual,
-    feed_forward: FeedForward,
+    feed_forward: AnyFeedForward,
     place: Place,
 }
 
@@ -48,7 +48,7 @@ impl Block {
                 (norm, Attention::across(&(scope / "cross_attention"), config, width))
             }),
             residual2: residual("norm2", "residual_after"),
-            feed_forward: FeedForward::new(&(scope / "feed_forward"), config),
+            feed_forward: AnyFeedForward::new(&(scope / "feed_forward"), config),
             place: scope.place(),
         }
     }

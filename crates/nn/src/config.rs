@@ -24,6 +24,8 @@
 mod choices;
 mod encoder;
 mod encoder_decoder;
+mod experts;
+mod mixing;
 mod recurrent;
 mod validate;
 
@@ -33,6 +35,8 @@ pub use choices::{
 };
 pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
 pub use encoder_decoder::{Cross, EncoderDecoderConfig, EncoderSizes};
+pub use experts::ExpertsConfig;
+pub use mixing::{Shared, SoftmaxConfig};
 pub use recurrent::{
     CellKind, ConvolutionConfig, RecurrentConfig, RecurrentSeq2seqConfig, SourceAttention,
 };
@@ -305,10 +309,22 @@ pub struct StackConfig {
     pub position: PositionConfig,
     /// The layer between attentions.
     pub feed_forward: FeedForwardConfig,
+    /// Several such layers, of which each token uses a few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertsConfig>,
     /// Who sees whom, as far as the kind of model leaves that open.
     pub attention: AttentionConfig,
     /// Are scores divided by √D? T5's are not.
     pub scaled_scores: bool,
+    /// Of a decoder: are the first tokens of a row, its prefix, seen by all of its tokens?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prefix: bool,
+    /// How scores become weights.
+    #[serde(skip_serializing_if = "SoftmaxConfig::is_usual")]
+    pub softmax: SoftmaxConfig,
+    /// Which projections of attention to itself are one matrix.
+    #[serde(skip_serializing_if = "Shared::is_none")]
+    pub shared_projections: Shared,
     /// Which layers have biases.
     pub bias: BiasConfig,
     /// α in `x + α·f(x)`.
@@ -335,8 +351,12 @@ impl StackConfig {
             norm: t.or("norm", NormConfig::default())?,
             position: t.or("position", PositionConfig::default())?,
             feed_forward: t.or("feed_forward", FeedForwardConfig::default())?,
+            experts: t.optional("experts")?,
             attention: t.or("attention", AttentionConfig::default())?,
             scaled_scores: t.or("scaled_scores", true)?,
+            prefix: t.or("prefix", false)?,
+            softmax: t.or("softmax", SoftmaxConfig::default())?,
+            shared_projections: t.or("shared_projections", Shared::None)?,
             bias: t.or("bias", BiasConfig::NONE)?,
             residual_scale: t.or("residual_scale", 1.0)?,
             dropout: t.or("dropout", DropoutConfig::default())?,
@@ -358,8 +378,12 @@ impl StackConfig {
             norm: NormConfig::default(),
             position: PositionConfig::default(),
             feed_forward: FeedForwardConfig::default(),
+            experts: None,
             attention: AttentionConfig::default(),
             scaled_scores: true,
+            prefix: false,
+            softmax: SoftmaxConfig::default(),
+            shared_projections: Shared::None,
             bias: BiasConfig::NONE,
             residual_scale: 1.0,
             dropout: DropoutConfig::default(),
@@ -374,8 +398,11 @@ impl StackConfig {
         } else {
             format!(" on {}", self.kv_heads())
         };
+        let experts = self.experts.map_or(String::new(), |experts| {
+            format!(" by {} of {} experts", experts.top, experts.count)
+        });
         format!(
-            "{} layers × {}, {} heads of {}{shared}, feed-forward {}",
+            "{} layers × {}, {} heads of {}{shared}, feed-forward {}{experts}",
             self.layers,
             self.width,
             self.heads,
@@ -399,9 +426,11 @@ impl StackConfig {
         self.value_width.unwrap_or(self.head_width())
     }
 
-    /// What the product of a query and a key is multiplied by.
+    /// What the product of a query and a key is multiplied by: 1/√D, if scores are scaled, divided by
+    /// the temperature.
     pub fn score_scale(&self) -> f32 {
-        if self.scaled_scores { 1.0 / (self.head_width() as f32).sqrt() } else { 1.0 }
+        let root = if self.scaled_scores { (self.head_width() as f32).sqrt() } else { 1.0 };
+        1.0 / (root * self.softmax.temperature)
     }
 
     /// F

@@ -3,7 +3,7 @@
 use crate::taps::{Interest, Place, Taps};
 use hearken_tensor::rng::Key;
 use hearken_tensor::{Tensor, Var};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One pass through a model.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +11,21 @@ pub struct Pass {
     noise: Option<Noise>,
     layout: Layout,
     taps: Option<Arc<Taps>>,
+    auxiliary: Option<Auxiliary>,
+}
+
+/// Losses of layers themselves, beside that of the targets: those of routers. Each is the mean over
+/// the tokens of the micro-batch.
+#[derive(Clone, Debug, Default)]
+pub struct Auxiliary(Arc<Mutex<Vec<Var>>>);
+
+impl Auxiliary {
+    /// The sum of those that were collected, in order, which are forgotten; nothing, if no layer has
+    /// any.
+    pub fn take(&self) -> Option<Var> {
+        let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        collected.drain(..).reduce(|sum, loss| sum + loss)
+    }
 }
 
 /// What dropout is keyed by, beside its place in the model.
@@ -44,9 +59,24 @@ pub struct Packing {
 }
 
 impl Layout {
+    /// Which of B rows of T tokens are no padding, (B, T); `None` if all are.
+    pub fn real(&self, [batch, tokens]: [usize; 2]) -> Option<Arc<[bool]>> {
+        if let Some(packing) = &self.packing {
+            return Some(packing.segments.iter().map(|segment| *segment != 0).collect());
+        }
+        let lengths = self.lengths.as_ref()?;
+        let real = |i: usize| i % tokens < lengths[i / tokens];
+        Some((0..batch * tokens).map(real).collect())
+    }
+
     /// Rows of these lengths, padded to the longest.
     pub fn padded(lengths: &[usize]) -> Self {
         Self { lengths: Some(lengths.into()), ..Self::default() }
+    }
+
+    /// Rows whose first tokens, so many of each, are a prefix that all see.
+    pub fn prefixed(prefixes: &[usize]) -> Self {
+        Self { prefixes: Some(prefixes.into()), ..Self::default() }
     }
 
     /// Rows that hold several documents: see [`Packing`].
@@ -77,6 +107,29 @@ impl Pass {
     pub fn watched(mut self, taps: &Arc<Taps>) -> Self {
         self.taps = Some(taps.clone());
         self
+    }
+
+    /// Is this a pass with noise: one of training?
+    pub fn is_training(&self) -> bool {
+        self.noise.is_some()
+    }
+
+    /// The same pass, with losses of layers collected.
+    pub fn collecting(&self) -> (Self, Auxiliary) {
+        let auxiliary = Auxiliary::default();
+        (Self { auxiliary: Some(auxiliary.clone()), ..self.clone() }, auxiliary)
+    }
+
+    /// Should layers compute losses of their own? Only in training, and if somebody adds them up.
+    pub fn wants_auxiliary(&self) -> bool {
+        self.is_training() && self.auxiliary.is_some()
+    }
+
+    /// Hands over the loss of a layer.
+    pub fn add_auxiliary(&self, loss: Var) {
+        if let Some(Auxiliary(collected)) = &self.auxiliary {
+            collected.lock().unwrap_or_else(PoisonError::into_inner).push(loss);
+        }
     }
 
     /// Does anybody watch?

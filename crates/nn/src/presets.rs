@@ -35,6 +35,7 @@ presets![
     "convolution-small",
     "numbers-bahdanau",
     "numbers-fixed",
+    "experts-small",
     "bert-base",
     "bert-large",
     "encoder-small",
@@ -59,7 +60,8 @@ pub fn about(text: &str) -> String {
     let comment = text.lines().map_while(|line| line.strip_prefix('#'));
     let comment = comment.map(str::trim).collect::<Vec<_>>().join(" ");
     // A full stop before a digit belongs to an abbreviation: "Radford et al. 2019".
-    let ends = |(at, _): &(usize, &str)| !comment[at + 2..].starts_with(|c: char| c.is_ascii_digit());
+    let ends =
+        |(at, _): &(usize, &str)| !comment[at + 2..].starts_with(|c: char| c.is_ascii_digit());
     let end = comment.match_indices(". ").find(ends).map(|(at, _)| at);
     let end = end.or_else(|| comment.strip_suffix('.').map(str::len));
     comment[..end.unwrap_or(comment.len())].to_owned()

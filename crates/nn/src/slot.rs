@@ -71,6 +71,8 @@ pub struct Source {
 #[derive(Clone, Debug)]
 pub struct Slot {
     length: usize,
+    /// How many of the first tokens are seen by all.
+    prefix: usize,
     layers: Vec<LayerState>,
     source: Option<Arc<Source>>,
 }
@@ -78,7 +80,7 @@ pub struct Slot {
 impl Slot {
     /// An empty sequence, with the states of all layers.
     pub fn new(layers: Vec<LayerState>) -> Self {
-        Self { length: 0, layers, source: None }
+        Self { length: 0, prefix: 0, layers, source: None }
     }
 
     /// The same sequence, which attends to this source.
@@ -114,9 +116,21 @@ impl Slot {
         self.length += tokens;
     }
 
+    /// Makes the first so many tokens a prefix, which is seen by all of it and by what follows: for
+    /// prefix language models. They must be read in one step, and nothing before.
+    pub fn set_prefix(&mut self, tokens: usize) {
+        assert!(
+            self.is_empty(),
+            "a prefix begins a sequence, and {} tokens were read",
+            self.length
+        );
+        self.prefix = tokens;
+    }
+
     /// Forgets all tokens; a source stays.
     pub fn clear(&mut self) {
         self.length = 0;
+        self.prefix = 0;
         self.layers.iter_mut().for_each(LayerState::clear);
     }
 }
@@ -178,6 +192,8 @@ pub struct LayerSlot<'a> {
     pub rows: Range<usize>,
     /// How many tokens came before them.
     pub start: usize,
+    /// How many of the sequence's first tokens are seen by all.
+    pub prefix: usize,
     /// What the layer remembers of them.
     pub state: &'a mut LayerState,
     /// How many tokens the sequence's source has, and their keys and values in this layer.
@@ -197,9 +213,9 @@ impl LayerSlots<'_, '_> {
         self.feeds.iter_mut().map(move |feed| {
             let rows = end..end + feed.ids.len();
             end = rows.end;
-            let Slot { length, layers, source } = &mut *feed.slot;
+            let Slot { length, prefix, layers, source } = &mut *feed.slot;
             let source = source.as_ref().map(|source| (source.tokens, &source.layers[layer]));
-            LayerSlot { rows, start: *length, state: &mut layers[layer], source }
+            LayerSlot { rows, start: *length, prefix: *prefix, state: &mut layers[layer], source }
         })
     }
 }

@@ -14,7 +14,8 @@ use crate::pass::Pass;
 use crate::scope::Scope;
 use crate::slot::{Sequences, Slot};
 use crate::taps::Place;
-use hearken_tensor::{Var, checkpoint};
+use hearken_tensor::ops::{concat::concat, reshape::reshape, slice::slice};
+use hearken_tensor::{Shape, Var, checkpoint};
 use std::sync::Arc;
 
 /// Blocks, one after the other, and the positions that they share.
@@ -186,15 +187,42 @@ impl Stack {
         let layout = memory.map(|memory| memory.layout.clone());
         let inputs: Vec<&Var> =
             [Some(x), memory.map(|m| &m.hidden)].into_iter().flatten().collect();
-        checkpoint(&inputs, move |inputs| {
+        let outer = pass.clone();
+        let out = checkpoint(&inputs, move |inputs| {
             let memory = inputs.get(1).zip(layout.clone());
             let memory = memory.map(|(hidden, layout)| Memory { hidden: hidden.clone(), layout });
-            block.forward(&inputs[0], &positions, memory.as_ref(), &pass, None)
-        })
+            let (own, auxiliary) = pass.collecting();
+            let pass = if pass.wants_auxiliary() { &own } else { &pass };
+            let x = block.forward(&inputs[0], &positions, memory.as_ref(), pass, None);
+            match auxiliary.take() {
+                Some(loss) => beside(x, loss),
+                None => x,
+            }
+        });
+        if out.shape() == x.shape() {
+            return out;
+        }
+        let (out, loss) = apart(&out, x.shape());
+        outer.add_auxiliary(loss);
+        out
     }
 }
 
 /// What block `i` attends to: the only memory there is, or its own.
 fn seen_by(memory: &[Memory], i: usize) -> Option<&Memory> {
     if memory.len() == 1 { memory.first() } else { memory.get(i) }
+}
+
+/// The result of a block and a loss of its own, a scalar, as one value: what is computed again has
+/// one.
+fn beside(x: Var, loss: Var) -> Var {
+    let len = x.shape().len();
+    concat(&[&reshape(x, [len]), &reshape(loss, [1])], 0)
+}
+
+/// The two again.
+fn apart(both: &Var, shape: Shape) -> (Var, Var) {
+    let len = shape.len();
+    let x = reshape(slice(both, 0, 0..len), shape);
+    (x, reshape(slice(both, 0, len..len + 1), []))
 }

@@ -41,7 +41,9 @@
 //! | `blocks.N.norm2` | (T, C) | |
 //! | `blocks.N.feed_forward.up`, `.gate` | (T, F) | `gate` where there is one |
 //! | `….active` | (T, F) | f(up), or f(gate)·up |
-//! | `….out` | (T, C) | as of attention |
+//! | `blocks.N.feed_forward.router` | (T, E) | where there are experts: their probabilities |
+//! | `….experts.E.up`, `.gate`, `.active`, `.out` | (rows, F), (rows, C) | of the tokens of expert E, with a leading 1 |
+//! | `blocks.N.feed_forward.out` | (T, C) | as of attention |
 //! | `blocks.N.residual_after` | (T, C) | the sum |
 //! | `layers.N.out` | (T, C) | states of recurrent layers; of two directions `layers.N.forwards.out`, `….backwards.out` |
 //! | `blocks.N.convolution`, `.active`, `.out` | (T, N), (T, C) | in convolutional models |

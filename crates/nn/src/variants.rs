@@ -3,10 +3,10 @@
 
 use crate::config::{
     AttentionConfig, BiasConfig, CellKind, Combine, ConvolutionConfig, Cross, DecoderConfig,
-    EncoderConfig, EncoderDecoderConfig, EncoderSizes, FeedForwardConfig, FeedForwardKind,
-    HeadConfig, InitConfig, ModelConfig, NormConfig, NormKind, Placement, PoolerConfig, Pooling,
-    PositionConfig, RecurrentConfig, RecurrentSeq2seqConfig, RopeScaling, SineOrder,
-    SourceAttention, StackConfig,
+    EncoderConfig, EncoderDecoderConfig, EncoderSizes, ExpertsConfig, FeedForwardConfig,
+    FeedForwardKind, HeadConfig, InitConfig, ModelConfig, NormConfig, NormKind, Placement,
+    PoolerConfig, Pooling, PositionConfig, RecurrentConfig, RecurrentSeq2seqConfig, RopeScaling,
+    Shared, SineOrder, SoftmaxConfig, SourceAttention, StackConfig,
 };
 
 /// The smallest sensible decoder: 2 layers of width 16, 4 heads, 13 tokens.
@@ -108,8 +108,86 @@ pub fn all() -> Vec<(String, DecoderConfig)> {
             all.push((format!("{kind:?} {placement:?}"), with(|stack| stack.norm = norm)));
         }
     }
-    all.extend(others().into_iter().map(|(name, config)| (name.to_owned(), config)));
+    let others = [others(), mixtures(), mixings()].concat();
+    all.extend(others.into_iter().map(|(name, config)| (name.to_owned(), config)));
     all
+}
+
+/// Does a small change of a number change which expert, or which key, is chosen? Then neither caches
+/// that round nor differences over long steps say anything.
+pub fn chooses(stack: &StackConfig) -> bool {
+    stack.experts.is_some() || stack.softmax.top.is_some()
+}
+
+/// Mixtures of experts.
+fn mixtures() -> Vec<(&'static str, DecoderConfig)> {
+    let mixtral = with(|stack| {
+        stack.norm.kind = NormKind::Rms;
+        stack.position =
+            PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
+        stack.feed_forward = FeedForwardConfig { kind: FeedForwardKind::Swiglu, width: Some(20) };
+        stack.kv_heads = Some(2);
+        stack.bias = BiasConfig::NONE;
+        stack.experts = Some(ExpertsConfig::new(4));
+    });
+    let experts = |experts| with(|stack| stack.experts = Some(experts));
+    let capacity = Some(0.75);
+    vec![
+        ("mixtral", DecoderConfig { tied: false, ..mixtral }),
+        ("plain experts", experts(ExpertsConfig { top: 3, balance: 0.5, ..ExpertsConfig::new(5) })),
+        (
+            "one expert each",
+            experts(ExpertsConfig { normalised: false, top: 1, ..ExpertsConfig::new(3) }),
+        ),
+        ("full experts", experts(ExpertsConfig { capacity, z_loss: 0.1, ..ExpertsConfig::new(4) })),
+    ]
+}
+
+/// Other ways of mixing values.
+fn mixings() -> Vec<(&'static str, DecoderConfig)> {
+    let softmax = |top, temperature| SoftmaxConfig { top, temperature };
+    let rope = PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
+    let t5 = PositionConfig::T5 { buckets: 6, max_distance: 10 };
+    vec![
+        ("sharp", with(|stack| stack.softmax = softmax(None, 0.5))),
+        (
+            "top keys",
+            with(|stack| {
+                (stack.softmax, stack.kv_heads) = (softmax(Some(3), 1.0), Some(2));
+                stack.position = rope.clone();
+            }),
+        ),
+        (
+            "sharp top keys, window",
+            with(|stack| {
+                stack.softmax = softmax(Some(2), 0.7);
+                stack.attention = AttentionConfig::Window { size: 5 };
+                stack.position = t5;
+            }),
+        ),
+        (
+            "queries are keys",
+            with(|stack| {
+                stack.shared_projections = Shared::QueryKey;
+                stack.position = rope.clone();
+            }),
+        ),
+        (
+            "keys are values",
+            with(|stack| {
+                (stack.shared_projections, stack.kv_heads) = (Shared::KeyValue, Some(2));
+                stack.position = rope.clone();
+            }),
+        ),
+        ("all the same", with(|stack| stack.shared_projections = Shared::All)),
+        ("prefix", with(|stack| stack.prefix = true)),
+        (
+            "prefix, window",
+            with(|stack| {
+                (stack.prefix, stack.attention) = (true, AttentionConfig::Window { size: 3 });
+            }),
+        ),
+    ]
 }
 
 /// One of everything else.
@@ -205,6 +283,9 @@ pub fn heads() -> Vec<(&'static str, HeadConfig)> {
 pub fn encoders() -> Vec<(String, EncoderConfig)> {
     let mut found = Vec::new();
     for (name, DecoderConfig { stack, tied, .. }) in all() {
+        if stack.prefix {
+            continue; // all sees all
+        }
         found.push((format!("encoder, {name}"), EncoderConfig { tied, stack, ..encoder() }));
     }
     for (name, head) in heads() {

@@ -6,6 +6,7 @@
 // Files from strangers are read here: nothing may panic.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+use crate::prefix::PrefixConfig;
 use hearken_base::settings::{self, Setting, Settings, Value};
 use hearken_base::{Error, Result, names, nearest};
 use hearken_data::conversions::Conversion;
@@ -88,6 +89,9 @@ pub struct DataConfig {
     pub windows: WindowsKind,
     /// How many generated stories are held out.
     pub stories: usize,
+    /// What a prefix language model is given of each row.
+    #[serde(skip_serializing_if = "PrefixConfig::is_usual")]
+    pub prefix: PrefixConfig,
 }
 
 impl Setting for DataConfig {
@@ -108,6 +112,7 @@ impl Setting for DataConfig {
                 most_tokens: t.optional("most_tokens")?,
                 windows: t.or("windows", WindowsKind::Random)?,
                 stories: t.or("stories", 500)?,
+                prefix: t.or("prefix", PrefixConfig::default())?,
             })
         })
     }

@@ -12,6 +12,7 @@
 //! - [`seq2seq`]: encoder-decoders that read one text and write another.
 //! - [`translate`]: texts through an encoder-decoder, and where it looks.
 //! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
+//! - [`prefix`]: what a prefix language model is given of a row.
 //! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
@@ -22,10 +23,12 @@ pub mod config;
 pub mod data;
 pub mod encoder;
 mod exhibits;
+mod expert_use;
 pub mod metrics;
 pub mod next_token;
 mod observe;
 pub mod open;
+pub mod prefix;
 pub mod prepared;
 pub mod reader;
 pub mod rehearsal;

@@ -10,15 +10,17 @@ use crate::batch::{Selection, tokens};
 use crate::carried::Carried;
 use crate::data::TextData;
 use crate::exhibits;
+use crate::expert_use::{self, ExpertUse};
 use crate::observe;
+use crate::prefix::{Prefixes, with_prefixes};
 use crate::rehearsal::cost;
 use hearken_base::Result;
-use hearken_data::batches::IGNORED;
+use hearken_data::batches::{Batch, IGNORED};
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_infer::generate::{Flow, Request, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_nn::cache::CacheKind;
-use hearken_nn::models::{Generates, Model};
+use hearken_nn::models::{Generates, Model, Tokens};
 use hearken_nn::pass::{Noise, Pass};
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::{Param, Tensor};
@@ -26,12 +28,14 @@ use hearken_train::{
     Evaluation, Exhibits, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
 };
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Tokens of a sample.
 const SAMPLE: usize = 200;
 /// Tokens of the sample from the second prompt.
 const SECOND_SAMPLE: usize = 100;
+/// Rows on which the use of experts is watched, at most.
+const OBSERVED_ROWS: usize = 16;
 
 /// A model that learns to predict the next token of a text.
 pub struct NextToken {
@@ -39,6 +43,8 @@ pub struct NextToken {
     data: TextData,
     options: Options,
     special: SpecialTokens,
+    /// What is given of each row, if the model has prefixes.
+    prefixes: Option<Prefixes>,
     /// The mean loss over all of the validation set and how many tokens that was, when it was last
     /// looked at as a whole.
     judged: Option<(f64, usize)>,
@@ -64,10 +70,16 @@ impl NextToken {
             data,
             options,
             special,
+            prefixes: None,
             judged: None,
             operations: OnceLock::new(),
             carried: Carried::default(),
         }
+    }
+
+    /// The same, where the first tokens of each row are given, as these say.
+    pub fn with_prefixes(self, prefixes: Option<Prefixes>) -> Self {
+        Self { prefixes, ..self }
     }
 
     /// What follows a prompt: the same for the same weights and step.
@@ -88,15 +100,26 @@ impl NextToken {
     }
 }
 
+/// A batch as the model reads it, with what is given of its rows.
+fn laid_out(batch: &Batch, prefixes: Option<Arc<[usize]>>) -> Tokens<'_> {
+    let tokens = tokens(batch, false);
+    let layout = with_prefixes(tokens.layout.clone(), prefixes);
+    tokens.laid_out(layout)
+}
+
 impl Task for NextToken {
     fn parameters(&self) -> Vec<Param> {
         self.model.parameters().to_vec()
     }
 
     fn loss(&self, at: Moment) -> Result<MicroLoss> {
-        let batch = self.data.batches.micro_batch(at.step, at.micro_batch, at.micro_batches);
+        let mut batch = self.data.batches.micro_batch(at.step, at.micro_batch, at.micro_batches);
+        let prefixes = self.prefixes.as_ref().map(|prefixes| {
+            let first = at.micro_batch * batch.rows;
+            prefixes.of_training(&mut batch, [at.seed, at.step], first)
+        });
         let pass = Pass::train(Noise { seed: at.seed, step: at.counter() });
-        let tokens = tokens(&batch, false);
+        let tokens = laid_out(&batch, prefixes);
         let goes_on = |step| self.data.batches.continues(step);
         let recurrent = self.model.carries_state();
         let recurrent = recurrent.filter(|_| goes_on(at.step) || goes_on(at.step + 1));
@@ -141,9 +164,11 @@ impl Task for NextToken {
         let mut next = 0;
         for i in selection.batches() {
             progress(i as f64 / count as f64);
-            let Some(batch) = batches.nth(i - next) else { break };
+            let Some(mut batch) = batches.nth(i - next) else { break };
             next = i + 1;
-            let losses = self.model().token_losses(&tokens(&batch, false), &batch.targets);
+            let prefixes = self.prefixes.as_ref().map(|how| how.of_evaluation(&mut batch));
+            let tokens = laid_out(&batch, prefixes);
+            let losses = self.model().token_losses(&tokens, &batch.targets);
             let loss = losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
             let counted = batch.targets.iter().filter(|target| **target != IGNORED).count();
             for (sum, tokens) in &mut sums[..if selection.in_sample(i) { 2 } else { 1 }] {
@@ -182,19 +207,30 @@ impl Task for NextToken {
                 facts.push(("bits per byte".to_owned(), format!("{bits:.4}")));
             }
         }
-        let sections = match &self.data.validation {
+        let mut sections = match &self.data.validation {
             Some(held) => exhibits::of(self.model(), held.as_ref(), &self.data.tokenizer),
             None => Vec::new(),
         };
+        let (_, batches) = self.data.validation_batches();
+        let batches = batches.filter(expert_use::counts);
+        if let Some(seen) = ExpertUse::measure(self.model(), batches) {
+            facts.extend(seen.fact());
+            sections.push(seen.exhibit());
+        }
         Ok(Exhibits { facts, sections })
     }
 
     fn observe(&mut self, step: u64) -> Result<Observation> {
         // One row is enough to see whether heads have collapsed.
         let batch = self.data.batches.rows_of(step, 0..1);
-        Ok(observe::attention(|pass| {
+        let observation = observe::attention(|pass| {
             self.model().hidden(&tokens(&batch, false), pass);
-        }))
+        });
+        let rows = 0..OBSERVED_ROWS.min(self.data.batches.rows());
+        let batch = std::iter::once_with(|| self.data.batches.rows_of(step, rows));
+        let experts = ExpertUse::measure(self.model(), batch);
+        let experts = experts.map(|seen| seen.observed()).unwrap_or_default();
+        Ok(Observation { experts, ..observation })
     }
 
     fn save_model(&self, dir: &Path) -> Result<()> {

@@ -24,7 +24,7 @@ pub(crate) fn attention(run: impl FnOnce(&Pass)) -> Observation {
             }),
         }
     }
-    Observation { attention }
+    Observation { attention, ..Observation::default() }
 }
 
 /// Of a head's scores (B, T, S): the entropy −Σⱼ pⱼ ln pⱼ of p = softmax(scores), and what it would

@@ -5,6 +5,7 @@ use crate::data::{TextData, Workplace};
 use crate::encoder::{EncoderData, EncoderTask, HoldOut, Purpose};
 use crate::next_token::NextToken;
 use crate::open;
+use crate::prefix::Prefixes;
 use crate::seq2seq::{PairData, Seq2Seq};
 use hearken_base::{Error, Result};
 use hearken_data::Progress;
@@ -144,7 +145,10 @@ impl Prepared {
     /// The task of a model and this data.
     pub fn into_task(self, model: Box<dyn Model>, config: &RunConfig) -> Result<Box<dyn Task>> {
         Ok(match self {
-            Self::Text(data) => Box::new(NextToken::new(model, *data, &config.train)),
+            Self::Text(data) => {
+                let prefixes = Prefixes::of(config, &data.tokenizer)?;
+                Box::new(NextToken::new(model, *data, &config.train).with_prefixes(prefixes))
+            }
             Self::Encoder(data) => Box::new(EncoderTask::new(model, *data, config)?),
             Self::Pairs(data) => Box::new(Seq2Seq::new(model, *data, config)?),
         })

@@ -13,6 +13,7 @@ use crate::config::RunConfig;
 use crate::data::{FILES, TextData};
 use crate::next_token::NextToken;
 use crate::open::OpenModel;
+use crate::prefix::Prefixes;
 use hearken_base::{Error, Kind, Result};
 use hearken_nn::models;
 use hearken_nn::scope::Weights;
@@ -116,7 +117,9 @@ impl TextRun {
             why_training_is_above: data.why_training_is_above,
             ..Setup::new(directory, config.to_toml()?)
         };
-        let summary = train(&mut NextToken::new(model, data, &config.train), &config.train, setup)?;
+        let prefixes = Prefixes::of(&config, &data.tokenizer)?;
+        let mut task = NextToken::new(model, data, &config.train).with_prefixes(prefixes);
+        let summary = train(&mut task, &config.train, setup)?;
         let model = OpenModel::open(Some(&out), &mut |_| {})?;
         Ok(Trained { summary, model })
     }

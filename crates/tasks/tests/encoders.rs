@@ -129,6 +129,31 @@ fn a_run_that_was_stopped_ends_with_the_same_bits_on_any_number_of_threads() {
     }
 }
 
+/// Decoders whose training has something of its own: routers, and drawn prefixes.
+#[test]
+fn experts_and_prefixes_go_on_with_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let experts = "model.experts={ count = 4, top = 2, capacity = 1.0 }";
+    let prefix = ["model.prefix=true", "data.prefix={ kind = \"share\", most = 0.75 }"];
+    let separator = ["model.prefix=true", "data.prefix={ kind = \"separator\", text = \". \" }"];
+    for (name, sets) in
+        [("experts", &[experts][..]), ("prefix", &prefix[..]), ("separator", &separator[..])]
+    {
+        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        let text = BASE.replace("\"encoder\"", "\"decoder\"").replace("tokenizer = \"word\"\n", "");
+        let config = RunConfig::parse(&text, "base", &sets).unwrap();
+        let whole = dir.path().join(format!("{name}-whole"));
+        let (summary, want) = with_threads(2, || run(config.clone(), &whole, 6));
+        let stopped = dir.path().join(format!("{name}-stopped"));
+        with_threads(1, || run(config.clone(), &stopped, 3));
+        let (again, got) = with_threads(3, || run(config, &stopped, 6));
+        assert!(want == got, "{name}: the weights differ");
+        assert_eq!(summary.validation, again.validation, "{name}");
+        let report = fs::read_to_string(whole.join("report.html")).unwrap();
+        assert_eq!(report.contains("Use of experts"), name == "experts", "{name}");
+    }
+}
+
 #[test]
 fn metrics_are_those_of_the_purpose_and_the_report_has_details() {
     let dir = tempfile::tempdir().unwrap();

@@ -30,6 +30,8 @@ pub enum Kind {
     UpdateTooSmall,
     /// Attention looks at one place only.
     AttentionCollapsed,
+    /// An expert is chosen by next to no tokens.
+    ExpertUnused,
     /// The validation metric gets worse.
     Overfitting,
     /// A batch without a target that counts.
@@ -73,6 +75,10 @@ const SMALLEST_UPDATE: f64 = 1e-6;
 const SETTLING: u64 = 20;
 /// Entropy below this share of the most there can be is a collapse.
 const COLLAPSED: f64 = 0.02;
+/// An expert with less than this part of an even share is not used.
+const UNUSED: f64 = 0.1;
+/// Choices per expert that are enough to tell: none of 40 by chance is one in e⁴⁰.
+const LEAST_CHOICES: f64 = 40.0;
 /// Evaluations in a row worse than the best that are overfitting, and by which share.
 const RISES: u32 = 3;
 const LEAST_RISE: f64 = 0.01;
@@ -157,8 +163,12 @@ impl Watch {
                         };
                         self.layers(*step, &facts);
                     }
-                    // What heads did is not in the file; that it was said is.
-                    Entry::Warning { step, about: kind @ Kind::AttentionCollapsed, .. } => {
+                    // What heads and experts did is not in the file; that it was said is.
+                    Entry::Warning {
+                        step,
+                        about: kind @ (Kind::AttentionCollapsed | Kind::ExpertUnused),
+                        ..
+                    } => {
                         let (message, hint) = (String::new(), String::new());
                         self.unless_silent(*step, Warning { kind: *kind, message, hint });
                     }
@@ -392,6 +402,27 @@ impl Watch {
             })
         });
         collapsed.and_then(|warning| self.unless_silent(step, warning)).into_iter().collect()
+    }
+
+    /// Now and then, after a look at the use of experts.
+    pub fn experts(&mut self, step: u64, seen: &Observation) -> Vec<Warning> {
+        let unused = seen.experts.iter().find_map(|layer| {
+            let count = layer.shares.len();
+            let even = 1.0 / count.max(1) as f64;
+            // With few choices, an expert may have none by chance.
+            let enough = layer.choices as f64 * even >= LEAST_CHOICES;
+            let little = layer.shares.iter().filter(|share| **share < UNUSED * even).count();
+            (enough && little > 0).then(|| Warning {
+                kind: Kind::ExpertUnused,
+                message: format!(
+                    "{little} of {count} experts in {} are chosen by next to no tokens: they take \
+                     memory and learn nothing",
+                    layer.layer
+                ),
+                hint: "raise model.experts.balance, or lower train.lr".to_owned(),
+            })
+        });
+        unused.and_then(|warning| self.unless_silent(step, warning)).into_iter().collect()
     }
 
     /// After every evaluation, with the metric that decides; its value on the sample is compared.

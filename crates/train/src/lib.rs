@@ -54,5 +54,5 @@ pub use optimizer::{DecayRule, Optimizer, OptimizerConfig};
 pub use run_dir::RunDirectory;
 pub use schedule::ScheduleConfig;
 pub use stepper::Stepper;
-pub use task::{LayerAttention, MicroLoss, Moment, Observation, Task};
+pub use task::{LayerAttention, LayerExperts, MicroLoss, Moment, Observation, Task};
 pub use trainer::{Outcome, Setup, Summary, train};

@@ -74,11 +74,24 @@ pub struct LayerAttention {
     pub most: f32,
 }
 
+/// How one layer uses its experts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerExperts {
+    /// The layer's name, as in the names of its parameters.
+    pub layer: String,
+    /// The share of choices that each expert has; they sum to 1.
+    pub shares: Vec<f64>,
+    /// How many choices were looked at.
+    pub choices: usize,
+}
+
 /// What is seen inside the model now and then.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// Per layer, from the first to the last.
     pub attention: Vec<LayerAttention>,
+    /// Per layer that has experts.
+    pub experts: Vec<LayerExperts>,
 }
 
 /// Something that can be trained.

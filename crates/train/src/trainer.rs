@@ -387,6 +387,7 @@ impl<'a> Trainer<'a> {
             let observation: Observation = no_grad(|| self.task.observe(step))?;
             warnings.extend(self.watch.layers(step, &facts));
             warnings.extend(self.watch.attention(step, &observation));
+            warnings.extend(self.watch.experts(step, &observation));
             self.records.layers(step, self.seconds(), &facts, &observation)?;
         }
         self.warn(warnings)

@@ -11,6 +11,7 @@ mod hearken;
 mod llama;
 mod marian;
 mod mistral;
+mod mixtral;
 pub mod names;
 mod qwen2;
 mod roberta;
@@ -32,6 +33,7 @@ pub static ALL: &[&Family] = &[
     &gpt2::FAMILY,
     &llama::FAMILY,
     &mistral::FAMILY,
+    &mixtral::FAMILY,
     &qwen2::FAMILY,
     &bert::FAMILY,
     &roberta::FAMILY,
@@ -67,8 +69,22 @@ impl Family {
 
     /// The first family that can express a model, and the fields that describe it.
     pub fn expressing(config: &ModelConfig) -> (&'static Self, Value) {
-        let found = ALL.iter().find_map(|family| Some((*family, (family.write_config)(config)?)));
+        let mut able = ALL.iter().filter(|family| family.knows(config));
+        let found = able.find_map(|family| Some((*family, (family.write_config)(config)?)));
         found.unwrap_or_else(|| panic!("no family can express {config:?}"))
+    }
+
+    /// Does the family know what is special about a model's blocks? Only ours knows everything.
+    fn knows(&self, config: &ModelConfig) -> bool {
+        let Some(stack) = config.stack() else { return true };
+        let usual = StackConfig::new(1, 1, 1);
+        let mixes = (stack.softmax, stack.shared_projections, stack.prefix)
+            == (usual.softmax, usual.shared_projections, usual.prefix);
+        match self.model_type {
+            "hearken" => true,
+            "mixtral" => mixes,
+            _ => mixes && stack.experts.is_none(),
+        }
     }
 
     /// The family that a config.json names. The nearest name is no help: programs write it, and

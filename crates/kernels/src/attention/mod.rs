@@ -37,6 +37,7 @@ pub mod pages;
 mod products;
 mod rows;
 pub mod scores;
+mod select;
 #[cfg(test)]
 mod tests;
 mod tiles;

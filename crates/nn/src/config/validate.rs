@@ -2,7 +2,7 @@
 
 use super::{
     AttentionConfig, Combine, Cross, DecoderConfig, EncoderConfig, EncoderDecoderConfig,
-    HeadConfig, PositionConfig, RopeScaling, StackConfig,
+    HeadConfig, PositionConfig, RopeScaling, SoftmaxConfig, StackConfig,
 };
 use hearken_base::{Error, Result};
 
@@ -15,6 +15,8 @@ const MOST_BUCKETS: usize = 1 << 15;
 /// A table has a number for every distance up to here.
 const MOST_DISTANCE: usize = 1 << 20;
 
+/// Sixteen times the most that were ever trained (Switch-C, 2,048 in a layer).
+const MOST_EXPERTS: usize = 1 << 15;
 /// Token types: BERT has 2, TAPAS 7 sorts of them.
 const MOST_TYPES: usize = 1 << 16;
 /// Labels, or numbers that are predicted: fifty times the largest known set (ImageNet-21k).
@@ -63,6 +65,12 @@ impl EncoderConfig {
             }
         }
         self.stack.validate("model")?;
+        if self.stack.prefix {
+            return Err(Error::new(
+                "model.prefix is true, and model.kind is encoder",
+                "an encoder sees everything in both directions: leave prefix out",
+            ));
+        }
         self.validate_head()?;
         let rows = 2 * self.vocabulary + self.context + self.types + outputs + 2 * self.stack.width;
         check_parameters(&self.stack, rows as f64)
@@ -224,6 +232,8 @@ impl StackConfig {
                 "a token sees at least itself: use 1 or more",
             ));
         }
+        self.validate_experts(prefix)?;
+        self.validate_mixing(prefix)?;
         let d = self.dropout;
         for (name, p) in [
             ("embedding", d.embedding),
@@ -246,8 +256,77 @@ impl StackConfig {
     /// Weights of the blocks, roughly, as a number that cannot overflow.
     fn about_parameters(&self) -> f64 {
         let mixed = self.heads as f64 * self.head_width().max(self.value_width()) as f64;
-        let block = self.width as f64 * (4.0 * mixed + 3.0 * self.feed_forward_width() as f64);
+        let experts = self.experts.map_or(1, |experts| experts.count) as f64;
+        let wide = 3.0 * experts * self.feed_forward_width() as f64;
+        let block = self.width as f64 * (4.0 * mixed + wide);
         self.layers as f64 * block
+    }
+
+    fn validate_experts(&self, prefix: &str) -> Result<()> {
+        let Some(experts) = self.experts else { return Ok(()) };
+        let wrong = |name: &str, value: String, expected: &str, hint: &str| {
+            let message = format!("{prefix}.experts.{name} is {value}, expected {expected}");
+            Err(Error::new(message, hint))
+        };
+        check_sizes(prefix, &[("experts.count", experts.count, MOST_EXPERTS)])?;
+        if !(1..=experts.count).contains(&experts.top) {
+            let expected = format!("1 to {}, the number of experts", experts.count);
+            return wrong("top", experts.top.to_string(), &expected, "2 is usual");
+        }
+        if let Some(capacity) = experts.capacity
+            && !(capacity > 0.0 && capacity.is_finite())
+        {
+            let hint = "1.25 is usual; leave it out to drop nothing";
+            return wrong("capacity", capacity.to_string(), "a positive number", hint);
+        }
+        for (name, factor) in [("balance", experts.balance), ("z_loss", experts.z_loss)] {
+            if !(factor >= 0.0 && factor.is_finite()) {
+                let hint = "0.01 and 0.001 are usual; 0 switches a loss off";
+                return wrong(name, factor.to_string(), "0 or more", hint);
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_mixing(&self, prefix: &str) -> Result<()> {
+        let SoftmaxConfig { top, temperature } = self.softmax;
+        if !(temperature > 0.0 && temperature.is_finite()) {
+            return Err(Error::new(
+                format!("{prefix}.softmax.temperature is {temperature}, expected more than 0"),
+                "1 is usual; small numbers make attention sharp",
+            ));
+        }
+        if top == Some(0) {
+            return Err(Error::new(
+                format!("{prefix}.softmax.top is 0, expected at least 1"),
+                "leave it out to keep all scores",
+            ));
+        }
+        let shared = self.shared_projections;
+        if shared.queries_are_keys() && self.kv_heads() != self.heads {
+            return Err(Error::new(
+                format!(
+                    "{prefix}.shared_projections is {}, and there are {} heads of queries and {} \
+                     of keys",
+                    shared.name(),
+                    self.heads,
+                    self.kv_heads()
+                ),
+                "queries that are keys need as many heads: leave kv_heads out",
+            ));
+        }
+        if shared.keys_are_values() && self.value_width() != self.head_width() {
+            return Err(Error::new(
+                format!(
+                    "{prefix}.shared_projections is {}, and keys are {} wide and values {}",
+                    shared.name(),
+                    self.head_width(),
+                    self.value_width()
+                ),
+                "keys that are values are as wide: leave value_width out",
+            ));
+        }
+        Ok(())
     }
 
     fn validate_heads(&self, prefix: &str) -> Result<()> {
@@ -410,6 +489,12 @@ mod tests {
             ("kv_heads = 5", "model.kv_heads is 5, which does not divide model.heads 2"),
             ("dropout = { residual = 1.0 }", "model.dropout.residual is 1, expected 0 up to"),
             ("norm = { eps = -1.0 }", "model.norm.eps is -1, expected a small positive number"),
+            ("experts = 0", "model.experts.count is 0, expected at least 1"),
+            ("experts = { count = 4, top = 5 }", "model.experts.top is 5, expected 1 to 4"),
+            ("experts = { count = 4, capacity = 0 }", "model.experts.capacity is 0, expected a"),
+            ("experts = { count = 4, balance = nan }", "model.experts.balance is NaN, expected 0"),
+            ("softmax = { temperature = 0 }", "model.softmax.temperature is 0, expected more"),
+            ("softmax = { top = 0 }", "model.softmax.top is 0, expected at least 1"),
             ("attention = { kind = \"window\", size = 0 }", "a window of 0, expected at least 1"),
         ] {
             let error = error(setting);

@@ -19,6 +19,21 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// The loss that `compute` gives for a pass; in training, with the losses of layers themselves.
+    /// These are means over the tokens of this micro-batch, so they count as often as its targets: the
+    /// step, which divides by the weight of all micro-batches, has their mean.
+    pub fn with_auxiliary(pass: &Pass, compute: impl FnOnce(&Pass) -> Self) -> Self {
+        if !pass.is_training() {
+            return compute(pass);
+        }
+        let (pass, auxiliary) = pass.collecting();
+        let Self { sum, weight } = compute(&pass);
+        match auxiliary.take() {
+            Some(loss) => Self { sum: sum + ops::scale::scale(loss, weight as f32), weight },
+            None => Self { sum, weight },
+        }
+    }
+
     /// The mean over the targets that count; 0 if none does.
     pub fn mean(&self) -> Var {
         ops::scale::scale(self.sum.clone(), (1.0 / self.weight.max(1.0)) as f32)

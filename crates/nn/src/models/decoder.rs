@@ -97,6 +97,10 @@ impl Generates for Decoder {
         self.config.context
     }
 
+    fn reads_prefix(&self) -> bool {
+        self.config.stack.prefix
+    }
+
     fn slot(&self, kind: CacheKind) -> Slot {
         self.stack.slot(kind)
     }

@@ -205,11 +205,13 @@ impl PredictsTokens for Encoder {
     /// Only tokens with a target go through the head: of masked language models, about one in seven.
     fn loss(&self, tokens: &Tokens<'_>, targets: &[u32], pass: &Pass, options: Options) -> Loss {
         let (rows, counted) = counted(targets);
-        if pass.is_watched() || rows.is_empty() {
-            return self.head().loss(&self.hidden(tokens, pass), targets, options, pass);
-        }
-        let chosen = select_rows(&self.encode(tokens, pass), &rows); // (N, C)
-        self.head().loss(&self.token_head().forward(&chosen, pass), &counted, options, pass)
+        Loss::with_auxiliary(pass, |pass| {
+            if pass.is_watched() || rows.is_empty() {
+                return self.head().loss(&self.hidden(tokens, pass), targets, options, pass);
+            }
+            let chosen = select_rows(&self.encode(tokens, pass), &rows); // (N, C)
+            self.head().loss(&self.token_head().forward(&chosen, pass), &counted, options, pass)
+        })
     }
 
     fn token_losses(&self, tokens: &Tokens<'_>, targets: &[u32]) -> Tensor {

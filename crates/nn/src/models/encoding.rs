@@ -80,15 +80,17 @@ pub trait Classifies: Encodes {
         pass: &Pass,
         options: Options,
     ) -> Loss {
-        sum_of(self.class_logits(tokens, pass), targets, options)
+        Loss::with_auxiliary(pass, |pass| sum_of(self.class_logits(tokens, pass), targets, options))
     }
 
     /// The binary cross-entropy of every label by itself: `targets` (B, N) are 0 or 1. It counts
     /// every one of them.
     fn several_loss(&self, tokens: &Tokens<'_>, targets: &[f32], pass: &Pass) -> Loss {
-        let logits = self.class_logits(tokens, pass);
-        let sum = binary_cross_entropy(&logits, targets, None);
-        Loss { sum, weight: targets.len() as f64 }
+        Loss::with_auxiliary(pass, |pass| {
+            let logits = self.class_logits(tokens, pass);
+            let sum = binary_cross_entropy(&logits, targets, None);
+            Loss { sum, weight: targets.len() as f64 }
+        })
     }
 }
 
@@ -113,7 +115,7 @@ pub trait Tags: Encodes {
         pass: &Pass,
         options: Options,
     ) -> Loss {
-        sum_of(self.tag_logits(tokens, pass), targets, options)
+        Loss::with_auxiliary(pass, |pass| sum_of(self.tag_logits(tokens, pass), targets, options))
     }
 }
 
@@ -131,10 +133,12 @@ pub trait FindsSpans: Encodes {
     /// The cross-entropies of the first and of the last token (B): their places, or `IGNORED`. It
     /// counts both.
     fn span_loss(&self, tokens: &Tokens<'_>, starts: &[u32], ends: &[u32], pass: &Pass) -> Loss {
-        let [start, end] = self.span_logits(tokens, pass);
-        let first = sum_of(start, starts, Options::default());
-        let last = sum_of(end, ends, Options::default());
-        Loss { sum: first.sum + last.sum, weight: first.weight + last.weight }
+        Loss::with_auxiliary(pass, |pass| {
+            let [start, end] = self.span_logits(tokens, pass);
+            let first = sum_of(start, starts, Options::default());
+            let last = sum_of(end, ends, Options::default());
+            Loss { sum: first.sum + last.sum, weight: first.weight + last.weight }
+        })
     }
 }
 
@@ -150,10 +154,12 @@ pub trait PredictsNumbers: Encodes {
 
     /// The squared differences from `targets` (B, N). It counts every one of them.
     fn number_loss(&self, tokens: &Tokens<'_>, targets: &[f32], pass: &Pass) -> Loss {
-        let predicted = self.predicted(tokens, pass);
-        let targets = Var::constant(Tensor::new(predicted.shape(), targets));
-        let count = predicted.shape().len() as f32;
-        Loss { sum: scale(mse(&predicted, &targets), count), weight: f64::from(count) }
+        Loss::with_auxiliary(pass, |pass| {
+            let predicted = self.predicted(tokens, pass);
+            let targets = Var::constant(Tensor::new(predicted.shape(), targets));
+            let count = predicted.shape().len() as f32;
+            Loss { sum: scale(mse(&predicted, &targets), count), weight: f64::from(count) }
+        })
     }
 }
 

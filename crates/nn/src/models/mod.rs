@@ -157,7 +157,9 @@ pub trait PredictsTokens: Model {
 
     /// The loss of predicting `targets`, one for each token.
     fn loss(&self, tokens: &Tokens<'_>, targets: &[u32], pass: &Pass, options: Options) -> Loss {
-        self.head().loss(&self.hidden(tokens, pass), targets, options, pass)
+        Loss::with_auxiliary(pass, |pass| {
+            self.head().loss(&self.hidden(tokens, pass), targets, options, pass)
+        })
     }
 
     /// The loss of every target by itself (N), without gradients; 0 where it is ignored.
@@ -196,10 +198,20 @@ pub trait Generates: PredictsTokens {
     /// model's positions reach.
     fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor;
 
+    /// Is a prompt a prefix, whose tokens see each other in both directions?
+    fn reads_prefix(&self) -> bool {
+        false
+    }
+
     /// The logits after the last token of each sequence, (B, V), computed from scratch.
     fn next_logits(&self, ids: &[u32], batch: usize) -> Tensor {
+        self.next_logits_of(&Tokens::new(ids, batch))
+    }
+
+    /// As [`Generates::next_logits`], of rows that are laid out somehow, without padding.
+    fn next_logits_of(&self, tokens: &Tokens<'_>) -> Tensor {
         no_grad(|| {
-            let hidden = self.hidden(&Tokens::new(ids, batch), &Pass::evaluate());
+            let hidden = self.hidden(tokens, &Pass::evaluate());
             self.head().last_logits(hidden.value())
         })
     }

@@ -29,7 +29,7 @@ use crate::half::Saved;
 use crate::rng::Key;
 use crate::tensor::Tensor;
 use hearken_kernels::Write;
-use hearken_kernels::attention::scores::Full;
+use hearken_kernels::attention::scores::{Chosen, Full};
 use hearken_kernels::attention::{self as kernel, Rows, RowsMut, Scores};
 use hearken_kernels::random::Dropout;
 use std::sync::Arc;
@@ -101,6 +101,18 @@ pub fn attention(q: &Var, k: &Var, v: &Var, learned: &[&Var], attend: &Attend) -
 /// Attention of a packed projection (B, T, H·D + K·D + K·Dv) to itself.
 pub fn attention_packed(qkv: &Var, learned: &[&Var], attend: &Attend) -> Var {
     run(&Operands::Packed(qkv.value().clone()), &[qkv], learned, attend)
+}
+
+/// The `most` keys of `k` with the largest scores of each query of `q` and each head: a rule that hides
+/// all others, for top-k attention (Gupta et al. 2021). The choice is a constant, without gradient.
+pub fn top_keys(q: &Tensor, k: &Tensor, attend: &Attend, most: usize) -> Chosen {
+    let operands = Operands::Apart([q.clone(), k.clone(), k.clone()]);
+    with_kernel(&operands, attend, |attention| attention.top_keys(most))
+}
+
+/// As [`top_keys`], of a packed projection (B, T, H·D + K·D + K·Dv).
+pub fn top_keys_packed(qkv: &Tensor, attend: &Attend, most: usize) -> Chosen {
+    with_kernel(&Operands::Packed(qkv.clone()), attend, |attention| attention.top_keys(most))
 }
 
 /// The weights (B, H, T, S) of `q` on `k`, before dropout: for looking inside, since there are

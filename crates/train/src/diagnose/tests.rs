@@ -26,7 +26,7 @@ fn facts<'a>(names: &'a [String], norms: &'a [f64], ratios: &'a [f64]) -> LayerF
 fn attention(entropy: &[f32]) -> Observation {
     let layer =
         LayerAttention { layer: "layers.1".to_owned(), entropy: entropy.to_vec(), most: 3.0 };
-    Observation { attention: vec![layer] }
+    Observation { attention: vec![layer], ..Observation::default() }
 }
 
 #[test]
@@ -145,6 +145,18 @@ fn collapsed_attention_is_seen_when_most_heads_are() {
     assert_eq!(watch().attention(50, &attention(&[0.0, 0.0, 1.0, 1.0])), []);
     let seen = watch().attention(50, &attention(&[0.0, 0.0, 0.01, 1.0]));
     assert_one(&seen, Kind::AttentionCollapsed, "3 of 4 heads", "query_key_scale");
+}
+
+#[test]
+fn unused_experts_are_seen_where_there_are_choices_enough() {
+    let seen = |shares: &[f64], choices| {
+        let layer = LayerExperts { layer: "blocks.1".to_owned(), shares: shares.to_vec(), choices };
+        watch().experts(50, &Observation { experts: vec![layer], ..Observation::default() })
+    };
+    assert_eq!(seen(&[0.5, 0.3, 0.1, 0.1], 400), []);
+    assert_eq!(seen(&[0.5, 0.49, 0.01, 0.0], 100), []);
+    let seen = seen(&[0.5, 0.49, 0.01, 0.0], 400);
+    assert_one(&seen, Kind::ExpertUnused, "2 of 4 experts in blocks.1", "balance");
 }
 
 #[test]

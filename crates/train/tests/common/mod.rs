@@ -143,7 +143,7 @@ impl Task for Network {
             entropy: vec![1.0 + (step as f32 / 50.0).sin() * 0.2, 2.0 - i as f32 * 0.5],
             most: 3.0,
         });
-        Ok(Observation { attention: attention.collect() })
+        Ok(Observation { attention: attention.collect(), ..Observation::default() })
     }
 
     fn save_model(&self, dir: &Path) -> Result<()> {

@@ -72,6 +72,8 @@ values, F feed-forward width, V tokens that there are):
   blocks.N.norm2                    (T, C)
   blocks.N.feed_forward.up, gate    (T, F)
   blocks.N.feed_forward.active      (T, F)
+  blocks.N.feed_forward.router      (T, E), where there are experts
+  blocks.N.feed_forward.experts.E.… a row for each token of expert E
   blocks.N.feed_forward.out         (T, C)
   blocks.N.residual_after           (T, C)     residual_middle + out
   layers.N.out                      (T, C)     of recurrent layers

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attention::scores::{
-    Adjacency, Alibi, And, Bias, Buckets, Causal, Full, Global, Mask, Or, Padding, Prefix,
+    Adjacency, Alibi, And, Bias, Buckets, Causal, Chosen, Full, Global, Mask, Or, Padding, Prefix,
     Relative, Segments, Strided, T5, UNRELATED, Window,
 };
 
@@ -54,6 +54,9 @@ fn masks() {
         case.prove("segments", &Segments::new(&documents(s), t, s), nothing);
         case.prove("strided", &Strided::new(9, t, s), nothing);
         case.prove("global", &Global::new(3, t, s), nothing);
+        let listed = |n: usize| [n % s, (n % s + 1 + n % 7).min(s)].map(|key| key as u32);
+        let listed = (0..2 * 4 * t).flat_map(listed).collect();
+        case.prove("chosen", &Chosen::new([4, t, 2], listed), nothing);
         for (b, h) in [(1, 1), (2, 1), (1, 4), (2, 4)] {
             let mask: Vec<bool> = samples(b * h * t * s, 1.0, 5).iter().map(|&x| x > 0.3).collect();
             case.prove("mask", &Mask::new(mask, [b, h, t, s]), nothing);

@@ -22,6 +22,10 @@ fn shorthands_mean_what_their_tables_mean() {
             "dropout = { embedding = 0.1, attention = 0.1, feed_forward = 0.1, residual = 0.1 }",
         ),
         ("init = \"xavier\"", "init = { kind = \"xavier\" }"),
+        (
+            "experts = 8",
+            "experts = { count = 8, top = 2, normalised = true, balance = 0.01, z_loss = 0.001 }",
+        ),
         ("", "tied = true"),
     ] {
         assert_eq!(read(short).unwrap(), read(long).unwrap(), "{short}");
@@ -34,6 +38,8 @@ fn what_is_written_is_read_back() {
         "",
         "position = { kind = \"rope\", scaling = { kind = \"yarn\", factor = 2, original_context = 8 } }",
         "bias = { attention_in = true }\nattention = { kind = \"sparse\", window = 3, global = 1 }",
+        "experts = { count = 4, top = 1, capacity = 1.25 }\nprefix = true",
+        "softmax = { top = 3, temperature = 0.5 }\nshared_projections = \"key-value\"",
         "dropout = 0.2\nfeed_forward = { kind = \"geglu-tanh\", width = 9 }\nvalue_width = 3",
     ] {
         let config = read(text).unwrap();

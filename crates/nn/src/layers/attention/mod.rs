@@ -5,7 +5,7 @@
 //! q = x·Wqᵀ, k = y·Wkᵀ, v = y·Wvᵀ          y = x attends to itself, else across
 //! out = concat over heads of mix(q, k, v)·Woᵀ
 //! ```
-//! A layer that attends to itself has one packed projection to all three. [`visibility`]
+//! A layer that attends to itself has one packed projection to all three, some of which may be the same. [`visibility`]
 //! decides which keys a query sees; [`softmax`] mixes the visible values; [`watched`] does so step by
 //! step for passes that watch.
 
@@ -17,12 +17,13 @@ pub use visibility::Direction;
 
 use super::{Linear, Positions};
 use crate::cache::{CacheKind, KeyValues};
-use crate::config::StackConfig;
+use crate::config::{Shared, StackConfig};
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::slot::{LayerSlots, LayerState};
 use crate::taps::{Interest, Place};
 use hearken_kernels::attention::Scores;
+use hearken_tensor::ops::{concat::concat, slice::slice};
 use hearken_tensor::{Role, Var};
 use softmax::Softmax;
 use visibility::Visibility;
@@ -72,8 +73,8 @@ pub struct Attention {
 
 #[derive(Clone, Debug)]
 enum Projections {
-    /// Of one input: (H·D + K·D + K·Dv, C).
-    Packed(Linear),
+    /// Of one input: (H·D + K·D + K·Dv, C), less what is shared.
+    Packed(Linear, Shared),
     /// Queries of one input, keys and values of another.
     Apart { queries: Linear, keys: Linear, values: Linear },
 }
@@ -81,8 +82,11 @@ enum Projections {
 impl Attention {
     /// Attention to itself. Parameters `qkv.*` and `out.*`.
     pub fn to_itself(scope: &Scope, config: &StackConfig, direction: Direction) -> Self {
-        let heads = Heads::of(config);
-        let [queries, keys, values] = heads.columns();
+        let [queries, keys, values] = Heads::of(config).columns();
+        let shared = config.shared_projections;
+        // Queries that are keys are the same rows, and so are keys that are values.
+        let keys = if shared.queries_are_keys() { 0 } else { keys };
+        let values = if shared.keys_are_values() { 0 } else { values };
         let qkv = Linear::query_key(
             &(scope / "qkv"),
             queries + keys + values,
@@ -91,7 +95,7 @@ impl Attention {
             config.bias.attention_in,
         );
         let visibility = Visibility::new(direction, config.attention);
-        Self::with(scope, config, Projections::Packed(qkv), visibility)
+        Self::with(scope, config, Projections::Packed(qkv, shared), visibility)
     }
 
     /// Attention to another sequence, of vectors of `source_width`, all of which is visible but its
@@ -143,11 +147,11 @@ impl Attention {
         pass: &Pass,
         slots: Option<&mut LayerSlots<'_, '_>>,
     ) -> Var {
-        let Projections::Packed(qkv) = &self.projections else {
+        let Projections::Packed(qkv, shared) = &self.projections else {
             panic!("this layer attends to another sequence")
         };
         let [_, tokens, _] = x.value().dims();
-        let packed = qkv.forward(x); // (B, T, H·D + K·D + K·Dv)
+        let packed = repeated(qkv.forward(x), *shared, &self.mechanism.heads);
         let (heads, layout) = (&self.mechanism.heads, pass.layout());
         let places = match &slots {
             Some(slots) => Some(slots.places()),
@@ -156,16 +160,20 @@ impl Attention {
         let packed = watched::tap_packed(packed, heads, &self.place, pass);
         let packed = positions.rotate(packed, heads, places);
         let bias = positions.score_bias();
-        let rule = |queries, keys| {
+        let rule = |layout: &Layout, [queries, keys]: [usize; 2]| {
             let seen = self.visibility.rule(layout, queries, keys);
             visibility::with_bias(seen, bias, heads.queries, queries, keys)
         };
         let mixed = if let Some(slots) = slots {
             let inside = watched::interest(&self.place, pass);
             assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
+            let rule = |sizes, prefix| match prefix {
+                0 => rule(layout, sizes),
+                _ => rule(&Layout { prefixes: Some([prefix].into()), ..layout.clone() }, sizes),
+            };
             Var::constant(self.mechanism.by_slots(packed.value(), slots, rule))
         } else {
-            let rule = || rule(tokens, tokens);
+            let rule = || rule(layout, [tokens, tokens]);
             self.mechanism.whole(&packed, rule, positions, &self.place, pass)
         }; // (B, T, H·Dv)
         self.out.forward_last(&mixed, residual, &self.place, pass)
@@ -218,4 +226,16 @@ impl Attention {
         let mixed = self.mechanism.to_sources(queries.forward(x).value(), slots);
         self.out.forward_last(&Var::constant(mixed), residual, &self.place, pass)
     }
+}
+
+/// Queries, keys and values (B, T, H·D + K·D + K·Dv) of a projection that has once what is shared.
+fn repeated(own: Var, shared: Shared, heads: &Heads) -> Var {
+    if shared == Shared::None {
+        return own;
+    }
+    let [q, k, v] = heads.columns();
+    let queries = slice(&own, 2, 0..q);
+    let keys = if shared.queries_are_keys() { queries.clone() } else { slice(&own, 2, q..q + k) };
+    let values = if shared.keys_are_values() { keys.clone() } else { slice(&own, 2, q..q + v) };
+    concat(&[&queries, &keys, &values], 2)
 }

@@ -1,10 +1,11 @@
 //! The mechanism of Vaswani et al. 2017: values mixed by softmax(q·kᵀ/√D) (in T5 softmax(q·kᵀ)), under
-//! a rule that says what is visible and what is added to scores.
+//! a rule that says what is visible and what is added to scores. The products may be divided by a
+//! temperature, too, and each query may keep its largest scores alone.
 
 use super::watched::{self, Watched};
 use super::{Heads, Rule};
 use crate::cache::{CacheKind, KeyValues};
-use crate::config::StackConfig;
+use crate::config::{SoftmaxConfig, StackConfig};
 use crate::layers::{Dropout, Positions, ScoreBias};
 use crate::pass::Pass;
 use crate::scope::Scope;
@@ -13,16 +14,19 @@ use crate::taps::{Interest, Place};
 use hearken_kernels::attention as kernel;
 use hearken_kernels::attention::Rows;
 use hearken_kernels::attention::pages::{Decoding, FEW_QUERIES, Sequence, gather};
-use hearken_kernels::attention::scores::Full;
+use hearken_kernels::attention::scores::{And, Chosen, Full};
 use hearken_kernels::dry;
-use hearken_tensor::ops::attention::{Attend, attention, attention_packed};
+use hearken_tensor::ops::attention::{
+    Attend, attention, attention_packed, top_keys, top_keys_packed,
+};
 use hearken_tensor::{Param, Tensor, Var};
 
 /// Softmax attention.
 #[derive(Clone, Debug)]
 pub(super) struct Softmax {
     pub(super) heads: Heads,
-    /// What the product of a query and a key is multiplied by.
+    config: SoftmaxConfig,
+    /// What the product of a query and a key is multiplied by, the temperature included.
     scale: f32,
     dropout: Dropout,
 }
@@ -31,6 +35,7 @@ impl Softmax {
     pub(super) fn new(scope: &Scope, config: &StackConfig) -> Self {
         Self {
             heads: Heads::of(config),
+            config: config.softmax,
             scale: config.score_scale(),
             dropout: scope.dropout("dropout", config.dropout.attention),
         }
@@ -40,6 +45,15 @@ impl Softmax {
         let Heads { queries, keys, value_width, .. } = self.heads;
         let attend = Attend::new(queries).kv_heads(keys).value_width(value_width);
         attend.scale(self.scale).rule(rule)
+    }
+
+    /// The keys that queries keep, if they keep their largest scores alone; `find` finds them.
+    fn chosen(
+        &self,
+        rule: impl FnOnce() -> Rule,
+        find: impl FnOnce(&Attend, usize) -> Chosen,
+    ) -> Option<Chosen> {
+        self.config.top.map(|top| find(&self.attend(rule()), top))
     }
 
     fn with_noise(&self, attend: Attend, pass: &Pass) -> Attend {
@@ -61,6 +75,8 @@ impl Softmax {
         let learned = positions.score_bias().and_then(ScoreBias::learned).map(Param::var);
         let learned: Vec<&Var> = learned.iter().collect();
         let rotated = positions.rotates();
+        let chosen = self.chosen(&rule, |attend, top| top_keys_packed(packed.value(), attend, top));
+        let rule = || limited(rule(), chosen.as_ref());
         let watched = |rule| self.watched(rule, rotated, &learned, at, pass);
         match watched::interest(at, pass) {
             Interest::None => {}
@@ -84,6 +100,9 @@ impl Softmax {
         at: &Place,
         pass: &Pass,
     ) -> Var {
+        let [q, k, _] = parts.each_ref().map(Var::value);
+        let chosen = self.chosen(&rule, |attend, top| top_keys(q, k, attend, top));
+        let rule = || limited(rule(), chosen.as_ref());
         let watched = |rule| self.watched(rule, false, &[], at, pass);
         match watched::interest(at, pass) {
             Interest::None => {}
@@ -118,12 +137,12 @@ impl Softmax {
 
     /// As [`Softmax::whole`] without gradients, of a packed projection (1, rows, H·D + K·D + K·Dv)
     /// of tokens that continue several sequences; `rule` says what the last queries of so many keys
-    /// see. Sequences with a few new tokens are computed together, others one after the other.
+    /// see, of which the first are a prefix. Sequences with a few new tokens are computed together, others one after the other.
     pub(super) fn by_slots(
         &self,
         packed: &Tensor,
         slots: &mut LayerSlots<'_, '_>,
-        rule: impl Fn(usize, usize) -> Rule,
+        rule: impl Fn([usize; 2], usize) -> Rule,
     ) -> Tensor {
         let [_, total, row] = packed.dims();
         let Heads { queries: heads, keys: kv_heads, width, value_width } = self.heads;
@@ -132,21 +151,30 @@ impl Softmax {
         let scale = self.scale;
         let mut out = Tensor::unset([1, total, columns]);
         let mut few = Vec::new();
-        for LayerSlot { rows, start, state, .. } in slots.iter_mut() {
+        for LayerSlot { rows, start, prefix, state, .. } in slots.iter_mut() {
             let data = &packed.data()[rows.start * row..rows.end * row];
             let kept = state.key_values();
             let (keys, values) = (&data[query_columns..], &data[query_columns + key_columns..]);
             kept.put(start, rows.len(), keys, values, row);
             let (queries, keys) = (rows.len(), start + rows.len());
-            let seen = rule(queries, keys);
-            if start > 0 && queries <= FEW_QUERIES {
-                few.push((rows, keys, &*kept, seen));
-                continue;
-            }
+            let mut seen = rule([queries, keys], prefix);
             let parts = [heads, kv_heads, kv_heads];
             let [q, k, v] = Rows::packed(data, queries, parts, [width, width, value_width]);
             let shape =
                 kernel::Shape { batch: 1, queries, keys, heads, kv_heads, width, value_width };
+            if let Some(top) = self.config.top {
+                let gathered = (start > 0).then(|| Gathered::new(kept, shape));
+                let [keys, values] = gathered.as_ref().map_or([k, v], Gathered::rows);
+                let (queries, dropout, scores) = (q, None, &seen);
+                let attention =
+                    kernel::Attention { shape, queries, keys, values, scale, dropout, scores };
+                let chosen = attention.top_keys(top);
+                seen = Box::new(And(seen, chosen));
+            }
+            if start > 0 && queries <= FEW_QUERIES {
+                few.push((rows, keys, &*kept, seen));
+                continue;
+            }
             let mut lse = Tensor::unset([1, heads, queries]);
             let out = &mut out.data_mut()[rows.start * columns..rows.end * columns];
             let mut attend = |keys: Rows<'_>, values: Rows<'_>| {
@@ -164,14 +192,9 @@ impl Softmax {
             if start == 0 {
                 attend(k, v);
             } else {
-                let mut k = Tensor::unset([kv_heads, keys, width]);
-                let mut v = Tensor::unset([kv_heads, keys, value_width]);
-                let widths = [width, value_width];
-                gather(kept, kv_heads, keys, widths, [k.data_mut(), v.data_mut()]);
-                attend(
-                    Rows::cache(k.data(), kv_heads, keys, keys, width),
-                    Rows::cache(v.data(), kv_heads, keys, keys, value_width),
-                );
+                let gathered = Gathered::new(kept, shape);
+                let [k, v] = gathered.rows();
+                attend(k, v);
             }
         }
         let sequences: Vec<_> = few
@@ -243,5 +266,39 @@ impl Softmax {
         let step = Decoding { heads, kv_heads, width, value_width, queries, scale: self.scale };
         step.forward(&sequences, out.data_mut());
         out
+    }
+}
+
+/// A rule, with what is chosen seen alone.
+fn limited(rule: Rule, chosen: Option<&Chosen>) -> Rule {
+    match chosen {
+        Some(chosen) => Box::new(And(rule, chosen.clone())),
+        None => rule,
+    }
+}
+
+/// Keys and values of a sequence, out of their pages.
+struct Gathered {
+    shape: kernel::Shape,
+    /// (K, S, D) and (K, S, Dv)
+    numbers: [Tensor; 2],
+}
+
+impl Gathered {
+    fn new(kept: &KeyValues, shape: kernel::Shape) -> Self {
+        let kernel::Shape { keys, kv_heads, width, value_width, .. } = shape;
+        let widths = [width, value_width];
+        let mut numbers = widths.map(|width| Tensor::unset([kv_heads, keys, width]));
+        gather(kept, kv_heads, keys, widths, numbers.each_mut().map(Tensor::data_mut));
+        Self { shape, numbers }
+    }
+
+    fn rows(&self) -> [Rows<'_>; 2] {
+        let kernel::Shape { keys, kv_heads, width, value_width, .. } = self.shape;
+        let [k, v] = &self.numbers;
+        [
+            Rows::cache(k.data(), kv_heads, keys, keys, width),
+            Rows::cache(v.data(), kv_heads, keys, keys, value_width),
+        ]
     }
 }

@@ -79,6 +79,7 @@ fn merge(x: &Var) -> Var {
 /// One attention, as it is shown.
 pub(super) struct Watched<'a> {
     pub(super) heads: &'a Heads,
+    /// What products are multiplied with.
     pub(super) scale: f32,
     pub(super) at: &'a Place,
     pub(super) pass: &'a Pass,
