@@ -23,6 +23,7 @@
 
 mod choices;
 mod encoder;
+mod mechanism;
 mod validate;
 
 pub use choices::{
@@ -30,6 +31,7 @@ pub use choices::{
     InitConfig, InitKind, NormConfig, NormKind, Placement, PositionConfig, RopeScaling,
 };
 pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
+pub use mechanism::{FeatureMap, MechanismConfig};
 
 use hearken_base::Result;
 use hearken_base::settings::{Setting, Table, Value};
@@ -125,6 +127,11 @@ impl ModelConfig {
         self.head().and_then(HeadConfig::labels)
     }
 
+    /// Does it read the whole text again for every token that it writes?
+    pub fn recomputes(&self) -> bool {
+        matches!(self, Self::Decoder(config) if config.stack.mechanism.recomputes())
+    }
+
     /// All of its sizes.
     pub fn sizes(&self) -> String {
         match self {
@@ -218,6 +225,13 @@ pub struct StackConfig {
     pub feed_forward: FeedForwardConfig,
     /// Who sees whom, as far as the kind of model leaves that open.
     pub attention: AttentionConfig,
+    /// How attention weighs what it sees.
+    #[serde(skip_serializing_if = "MechanismConfig::is_softmax")]
+    pub mechanism: MechanismConfig,
+    /// Two residual streams, from whose end the layers are computed back: memory that does not grow
+    /// with the number of layers.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reversible: bool,
     /// Which layers have biases.
     pub bias: BiasConfig,
     /// α in `x + α·f(x)`.
@@ -245,6 +259,8 @@ impl StackConfig {
             position: t.or("position", PositionConfig::default())?,
             feed_forward: t.or("feed_forward", FeedForwardConfig::default())?,
             attention: t.or("attention", AttentionConfig::default())?,
+            mechanism: t.or("mechanism", MechanismConfig::default())?,
+            reversible: t.or("reversible", false)?,
             bias: t.or("bias", BiasConfig::NONE)?,
             residual_scale: t.or("residual_scale", 1.0)?,
             dropout: t.or("dropout", DropoutConfig::default())?,
@@ -267,6 +283,8 @@ impl StackConfig {
             position: PositionConfig::default(),
             feed_forward: FeedForwardConfig::default(),
             attention: AttentionConfig::default(),
+            mechanism: MechanismConfig::default(),
+            reversible: false,
             bias: BiasConfig::NONE,
             residual_scale: 1.0,
             dropout: DropoutConfig::default(),

@@ -8,6 +8,7 @@
 use crate::cache::{CacheKind, KeyValues};
 use crate::models::Generates;
 use hearken_kernels::attention::pages::PAGE;
+use hearken_tensor::Tensor;
 use std::ops::Range;
 
 /// What a layer remembers of a sequence. Another kind of layer has another kind of state.
@@ -15,18 +16,47 @@ use std::ops::Range;
 pub enum LayerState {
     /// Keys and values of all tokens.
     KeyValues(KeyValues),
+    /// Sums over all tokens.
+    Sums(Sums),
+    /// The tokens themselves, of a model that reads everything again for every new one: this is the
+    /// only state of all its layers.
+    Tokens(Vec<u32>),
+}
+
+/// Running sums of a sequence: as large after a million tokens as after one.
+#[derive(Clone, Debug)]
+pub struct Sums {
+    len: usize,
+    /// Nothing before the first token.
+    sums: Option<Tensor>,
+}
+
+impl Sums {
+    /// So many numbers, all 0.
+    pub fn new(len: usize) -> Self {
+        Self { len, sums: None }
+    }
+
+    /// The sums, to be added to.
+    pub fn data_mut(&mut self) -> &mut [f32] {
+        self.sums.get_or_insert_with(|| Tensor::zeros([self.len])).data_mut()
+    }
 }
 
 impl LayerState {
     fn bytes(&self) -> usize {
         match self {
             Self::KeyValues(kept) => kept.bytes(),
+            Self::Sums(Sums { sums, .. }) => sums.as_ref().map_or(0, |x| 4 * x.shape().len()),
+            Self::Tokens(ids) => size_of_val(ids.as_slice()),
         }
     }
 
     fn clear(&mut self) {
         match self {
             Self::KeyValues(kept) => kept.clear(),
+            Self::Sums(kept) => kept.sums = None,
+            Self::Tokens(ids) => ids.clear(),
         }
     }
 
@@ -34,8 +64,18 @@ impl LayerState {
     pub fn key_values(&mut self) -> &mut KeyValues {
         match self {
             Self::KeyValues(kept) => kept,
+            _ => panic!("this layer keeps no keys and values"),
         }
     }
+
+    /// Sums, for a layer that keeps these.
+    pub fn sums(&mut self) -> &mut Sums {
+        match self {
+            Self::Sums(kept) => kept,
+            _ => panic!("this layer keeps no sums"),
+        }
+    }
+
 }
 
 /// The state of a sequence. A copy continues as another sequence; what both have read is shared.
@@ -64,6 +104,36 @@ impl Slot {
     /// Bytes that the states take, those shared with copies included.
     pub fn bytes(&self) -> usize {
         self.layers.iter().map(LayerState::bytes).sum()
+    }
+
+    /// Can it forget its last tokens? Sums cannot be taken apart: go back to a copy instead.
+    pub fn can_be_cut(&self) -> bool {
+        !self.layers.iter().any(|state| matches!(state, LayerState::Sums(_)))
+    }
+
+    /// Forgets all but the first `length` tokens; says whether it could.
+    pub fn truncate(&mut self, length: usize) -> bool {
+        if !self.can_be_cut() || length > self.length {
+            return false;
+        }
+        // Keys and values behind `length` are written over by the next ones.
+        self.length = length;
+        for state in &mut self.layers {
+            if let LayerState::Tokens(ids) = state {
+                ids.truncate(length);
+            }
+        }
+        true
+    }
+
+    /// Adds tokens to the state of a model that reads everything again; gives all of them.
+    pub(crate) fn read_again(&mut self, new: &[u32]) -> &[u32] {
+        let [LayerState::Tokens(ids)] = self.layers.as_mut_slice() else {
+            panic!("this model reads every token once")
+        };
+        ids.extend_from_slice(new);
+        self.length = ids.len();
+        ids
     }
 
     /// Forgets everything.

@@ -2,9 +2,9 @@
 //! new variant is tested everywhere once it is listed here.
 
 use crate::config::{
-    AttentionConfig, BiasConfig, Combine, DecoderConfig, EncoderConfig, FeedForwardConfig,
-    FeedForwardKind, HeadConfig, InitConfig, NormConfig, NormKind, Placement, PoolerConfig,
-    Pooling, PositionConfig, RopeScaling, StackConfig,
+    AttentionConfig, BiasConfig, Combine, DecoderConfig, EncoderConfig, FeatureMap,
+    FeedForwardConfig, FeedForwardKind, HeadConfig, InitConfig, MechanismConfig, NormConfig,
+    NormKind, Placement, PoolerConfig, Pooling, PositionConfig, RopeScaling, StackConfig,
 };
 
 /// The smallest sensible decoder: 2 layers of width 16, 4 heads, 13 tokens.
@@ -74,6 +74,57 @@ pub fn attentions() -> Vec<(&'static str, AttentionConfig)> {
     ]
 }
 
+/// Every mechanism of attention, with a position that it can be had with.
+pub fn mechanisms() -> Vec<(&'static str, MechanismConfig, PositionConfig)> {
+    let learned = PositionConfig::Learned { combine: Combine::Add };
+    let rope = PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
+    let linear = |map| MechanismConfig::Linear { map };
+    let performer = MechanismConfig::Performer { features: 12, redraw: 0 };
+    vec![
+        ("linear", linear(FeatureMap::Elu), learned.clone()),
+        ("linear squared relu", linear(FeatureMap::SquaredRelu), PositionConfig::None {}),
+        ("performer", performer, learned.clone()),
+        ("performer rope", performer, rope),
+        (
+            "performer redrawn",
+            MechanismConfig::Performer { features: 9, redraw: 2 },
+            PositionConfig::Sinusoidal { combine: Combine::Add },
+        ),
+        (
+            "lsh",
+            MechanismConfig::Lsh { chunk: 4, buckets: 4, rounds: 2, redraw: 0 },
+            learned,
+        ),
+    ]
+}
+
+/// Decoders that attend in other ways than by softmax, or whose layers are reversible.
+fn efficient() -> Vec<(&'static str, DecoderConfig)> {
+    let mut found: Vec<(&str, DecoderConfig)> = mechanisms()
+        .into_iter()
+        .map(|(name, mechanism, position)| {
+            (name, with(|stack| (stack.mechanism, stack.position) = (mechanism, position)))
+        })
+        .collect();
+    let linear = MechanismConfig::Linear { map: FeatureMap::Elu };
+    found.extend([
+        (
+            "linear grouped heads",
+            with(|stack| {
+                (stack.mechanism, stack.kv_heads, stack.value_width) = (linear, Some(2), Some(7));
+            }),
+        ),
+        ("reversible", with(|stack| stack.reversible = true)),
+        (
+            "reversible linear",
+            with(|stack| {
+                (stack.reversible, stack.mechanism, stack.residual_scale) = (true, linear, 0.5);
+            }),
+        ),
+    ]);
+    found
+}
+
 /// All combinations of position and pattern, and one of everything else.
 pub fn all() -> Vec<(String, DecoderConfig)> {
     let mut all = Vec::new();
@@ -105,7 +156,8 @@ pub fn all() -> Vec<(String, DecoderConfig)> {
             all.push((format!("{kind:?} {placement:?}"), with(|stack| stack.norm = norm)));
         }
     }
-    all.extend(others().into_iter().map(|(name, config)| (name.to_owned(), config)));
+    let named = others().into_iter().chain(efficient());
+    all.extend(named.map(|(name, config)| (name.to_owned(), config)));
     all
 }
 
@@ -217,6 +269,11 @@ pub fn encoders() -> Vec<(String, EncoderConfig)> {
             }
         }
     }
+    let mut linformer = encoder();
+    linformer.stack.mechanism = MechanismConfig::Linformer { rank: 5 };
+    found.push(("linformer".to_owned(), linformer.clone()));
+    linformer.stack.kv_heads = Some(2);
+    found.push(("linformer grouped heads".to_owned(), linformer));
     found.push(("bert, own head".to_owned(), EncoderConfig { tied: false, ..encoder() }));
     let plain = HeadConfig::Tokens { transform: false };
     let own_plain = EncoderConfig { tied: false, head: plain, ..modern_encoder() };

@@ -60,7 +60,11 @@ impl Family {
 
     /// The first family that can express a model, and the fields that describe it.
     pub fn expressing(config: &ModelConfig) -> (&'static Self, Value) {
-        let found = ALL.iter().find_map(|family| Some((*family, (family.write_config)(config)?)));
+        // Other programs know neither other mechanisms of attention nor reversible layers.
+        let ours_alone = !stack_of(config).is_usual();
+        let known = |family: &&&Self| !ours_alone || **family == &hearken::FAMILY;
+        let mut families = ALL.iter().filter(known);
+        let found = families.find_map(|family| Some((*family, (family.write_config)(config)?)));
         found.unwrap_or_else(|| panic!("no family can express {config:?}"))
     }
 

@@ -43,6 +43,7 @@ impl DecoderConfig {
             check_sizes("model", &[("vocabulary", self.vocabulary, MOST)])?;
         }
         self.stack.validate("model")?;
+        self.stack.validate_causal("model")?;
         if self.tied && self.stack.token_width() != self.stack.width {
             return Err(Error::new(
                 "model.position stands beside the token, and model.tied is true",
@@ -143,6 +144,7 @@ impl StackConfig {
         )?;
         self.validate_heads(prefix)?;
         self.validate_position(prefix)?;
+        self.validate_mechanism(prefix)?;
         if let AttentionConfig::Window { size: 0 } | AttentionConfig::Sparse { window: 0, .. } =
             self.attention
         {

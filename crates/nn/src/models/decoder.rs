@@ -101,25 +101,37 @@ impl Generates for Decoder {
         self.stack.slot(kind)
     }
 
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+    fn recomputes(&self) -> bool {
+        self.stack.recomputes()
+    }
+
+    fn read(&self, feeds: &mut [Feed<'_>]) -> Tensor {
         no_grad(|| {
+            if self.stack.recomputes() {
+                return self.read_again(feeds);
+            }
             let ids: Vec<u32> = feeds.iter().flat_map(|feed| feed.ids).copied().collect();
-            let ends: Vec<usize> = ends(feeds).collect();
             let x = self.embedding.forward(&ids, [1, ids.len()]); // (1, rows, C)
             let sequences = Sequences::new(feeds);
             let hidden = self.stack.forward(x, None, &Pass::evaluate(), Some(sequences));
-            let (data, width) = (hidden.value().data(), hidden.value().shape().width());
-            let last = ends.iter().flat_map(|end| &data[(end - 1) * width..end * width]);
-            let last: Vec<f32> = last.copied().collect();
-            self.head().last_logits(&Tensor::new([ends.len(), 1, width], &last))
+            let (rows, width) = (hidden.shape().rows(), hidden.shape().width());
+            hidden.into_value().reshape([rows, width])
         })
     }
 }
 
-/// Where the rows of each sequence end.
-fn ends(feeds: &[Feed<'_>]) -> impl Iterator<Item = usize> {
-    feeds.iter().scan(0, |end, feed| {
-        *end += feed.ids.len();
-        Some(*end)
-    })
+impl Decoder {
+    /// The rows of [`Generates::read`], with every sequence read from its beginning.
+    fn read_again(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        let width = self.config.stack.width;
+        let mut rows = Vec::new();
+        for feed in feeds {
+            let new = feed.ids.len();
+            assert!(new > 0, "a sequence without a new token");
+            let ids = feed.slot.read_again(feed.ids);
+            let hidden = self.hidden(&Tokens::new(ids, 1), &Pass::evaluate());
+            rows.extend_from_slice(&hidden.value().data()[(ids.len() - new) * width..]);
+        }
+        Tensor::new([rows.len() / width, width], &rows)
+    }
 }

@@ -6,9 +6,13 @@
 //! out = concat over heads of mix(q, k, v)·Woᵀ
 //! ```
 //! A layer that attends to itself has one packed projection to all three. [`visibility`]
-//! decides which keys a query sees; [`softmax`] mixes the visible values; [`watched`] does so step by
-//! step for passes that watch.
+//! decides which keys a query sees; a mechanism mixes their values: [`softmax`] (and [`watched`], step
+//! by step for passes that watch), or of attention to itself [`linear`], [`linformer`] or [`lsh`].
 
+mod drawn;
+mod linear;
+mod linformer;
+mod lsh;
 mod softmax;
 mod visibility;
 mod watched;
@@ -17,13 +21,15 @@ pub use visibility::Direction;
 
 use super::{Linear, Positions};
 use crate::cache::CacheKind;
-use crate::config::StackConfig;
+use crate::config::{MechanismConfig, StackConfig};
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::slot::{LayerSlots, LayerState};
 use crate::taps::{Interest, Place};
 use hearken_kernels::attention::Scores;
-use hearken_tensor::{Role, Var};
+use hearken_tensor::{Role, Tensor, Var};
+use linformer::Linformer;
+use lsh::Lsh;
 use softmax::Softmax;
 use visibility::Visibility;
 
@@ -66,8 +72,47 @@ pub struct Attention {
     /// (C, H·Dv)
     out: Linear,
     visibility: Visibility,
-    mechanism: Softmax,
+    heads: Heads,
+    mechanism: Mechanism,
     place: Place,
+}
+
+/// How visible values are mixed.
+#[derive(Clone, Debug)]
+enum Mechanism {
+    Softmax(Softmax),
+    Linear(linear::Linear),
+    Linformer(Linformer),
+    Lsh(Lsh),
+}
+
+impl Mechanism {
+    /// Of attention to itself, in sequences of up to `context` tokens.
+    fn new(scope: &Scope, config: &StackConfig, direction: Direction, context: usize) -> Self {
+        let (heads, dropout) = (Heads::of(config), config.dropout.attention);
+        match config.mechanism {
+            MechanismConfig::Softmax {} => Self::softmax(scope, config),
+            MechanismConfig::Linear { map } => {
+                Self::Linear(linear::Linear::fixed(scope, heads, direction, dropout, map))
+            }
+            MechanismConfig::Performer { features, redraw } => {
+                let sizes = [features, redraw];
+                Self::Linear(linear::Linear::random(scope, heads, direction, dropout, sizes))
+            }
+            MechanismConfig::Linformer { rank } => {
+                let softmax = Softmax::new(scope, heads, dropout);
+                Self::Linformer(Linformer::new(scope, softmax, rank, context))
+            }
+            MechanismConfig::Lsh { .. } => {
+                let causal = direction == Direction::Causal;
+                Self::Lsh(Lsh::new(scope, heads, causal, dropout, config.mechanism))
+            }
+        }
+    }
+
+    fn softmax(scope: &Scope, config: &StackConfig) -> Self {
+        Self::Softmax(Softmax::new(scope, Heads::of(config), config.dropout.attention))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -79,10 +124,19 @@ enum Projections {
 }
 
 impl Attention {
-    /// Attention to itself. Parameters `qkv.*` and `out.*`.
-    pub fn to_itself(scope: &Scope, config: &StackConfig, direction: Direction) -> Self {
+    /// Attention to itself, in sequences of up to `context` tokens. Parameters `qkv.*`, `out.*` and
+    /// those of the mechanism.
+    pub fn to_itself(
+        scope: &Scope,
+        config: &StackConfig,
+        direction: Direction,
+        context: usize,
+    ) -> Self {
         let heads = Heads::of(config);
-        let [queries, keys, values] = heads.columns();
+        let [queries, mut keys, values] = heads.columns();
+        if matches!(config.mechanism, MechanismConfig::Lsh { .. }) {
+            keys = 0; // queries are keys
+        }
         let qkv = Linear::query_key(
             &(scope / "qkv"),
             queries + keys + values,
@@ -91,7 +145,8 @@ impl Attention {
             config.bias.attention_in,
         );
         let visibility = Visibility::new(direction, config.attention);
-        Self::with(scope, config, Projections::Packed(qkv), visibility)
+        let mechanism = Mechanism::new(scope, config, direction, context);
+        Self::with(scope, config, Projections::Packed(qkv), visibility, mechanism)
     }
 
     /// Attention to another sequence, of vectors of `source_width`, all of which is visible but its
@@ -107,7 +162,8 @@ impl Attention {
             keys: scaled("keys", keys, source_width),
             values: Linear::new(&(scope / "values"), values, source_width, bias, Role::Hidden),
         };
-        Self::with(scope, config, projections, Visibility::everything())
+        let mechanism = Mechanism::softmax(scope, config);
+        Self::with(scope, config, projections, Visibility::everything(), mechanism)
     }
 
     fn with(
@@ -115,6 +171,7 @@ impl Attention {
         config: &StackConfig,
         projections: Projections,
         visibility: Visibility,
+        mechanism: Mechanism,
     ) -> Self {
         let heads = Heads::of(config);
         let mixed = heads.queries * heads.value_width;
@@ -123,14 +180,19 @@ impl Attention {
             projections,
             out: Linear::new(&(scope / "out"), config.width, mixed, bias, Role::Residual),
             visibility,
-            mechanism: Softmax::new(scope, heads, config.dropout.attention),
+            heads,
+            mechanism,
             place: scope.place(),
         }
     }
 
     /// What it remembers of a sequence that has not begun.
     pub fn state(&self, kind: CacheKind) -> LayerState {
-        self.mechanism.state(kind)
+        match &self.mechanism {
+            Mechanism::Softmax(softmax) => softmax.state(kind),
+            Mechanism::Linear(linear) => linear.state(),
+            Mechanism::Linformer(_) | Mechanism::Lsh(_) => LayerState::Tokens(Vec::new()),
+        }
     }
 
     /// The tokens of `x` (B, T, C) attend to each other; with slots, those of each sequence, and to
@@ -148,27 +210,61 @@ impl Attention {
         };
         let [_, tokens, _] = x.value().dims();
         let packed = qkv.forward(x); // (B, T, H·D + K·D + K·Dv)
-        let (heads, layout) = (&self.mechanism.heads, pass.layout());
+        if let Mechanism::Lsh(lsh) = &self.mechanism {
+            assert!(slots.is_none(), "attention by buckets reads everything again");
+            let mixed = lsh.whole(&packed, &self.place, pass); // (B, T, H·Dv)
+            return self.out.forward_last(&mixed, residual, &self.place, pass);
+        }
+        let (heads, layout) = (&self.heads, pass.layout());
         let places = match &slots {
             Some(slots) => Some(slots.places()),
             None => layout.packing.as_ref().map(|packing| &*packing.positions),
         };
         let packed = watched::tap_packed(packed, heads, &self.place, pass);
         let packed = positions.rotate(packed, heads, places);
-        let bias = positions.score_bias();
-        let rule = |queries, keys| {
-            let seen = self.visibility.rule(layout, queries, keys);
-            visibility::with_bias(seen, bias, heads.queries, queries, keys)
-        };
         let mixed = if let Some(slots) = slots {
             let inside = watched::interest(&self.place, pass);
             assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
-            Var::constant(self.mechanism.by_slots(packed.value(), slots, rule))
+            Var::constant(self.by_slots(packed.value(), slots, positions, layout))
         } else {
-            let rule = || rule(tokens, tokens);
-            self.mechanism.whole(&packed, rule, positions, &self.place, pass)
+            match &self.mechanism {
+                Mechanism::Linear(linear) => {
+                    linear.whole(&packed, positions.rotates(), &self.place, pass)
+                }
+                Mechanism::Linformer(linformer) => linformer.whole(&packed, &self.place, pass),
+                Mechanism::Softmax(softmax) => {
+                    let rule = || self.rule(positions, layout, tokens, tokens);
+                    softmax.whole(&packed, rule, positions, &self.place, pass)
+                }
+                Mechanism::Lsh(_) => unreachable!("returned above"),
+            }
         }; // (B, T, H·Dv)
         self.out.forward_last(&mixed, residual, &self.place, pass)
+    }
+
+    /// What `queries`, the last of `keys`, see, and what is added to their scores.
+    fn rule(&self, positions: &Positions, layout: &Layout, queries: usize, keys: usize) -> Rule {
+        let seen = self.visibility.rule(layout, queries, keys);
+        visibility::with_bias(seen, positions.score_bias(), self.heads.queries, queries, keys)
+    }
+
+    fn by_slots(
+        &self,
+        packed: &Tensor,
+        slots: LayerSlots<'_, '_>,
+        positions: &Positions,
+        layout: &Layout,
+    ) -> Tensor {
+        match &self.mechanism {
+            Mechanism::Softmax(softmax) => {
+                let rule = |queries, keys| self.rule(positions, layout, queries, keys);
+                softmax.by_slots(packed, slots, rule)
+            }
+            Mechanism::Linear(linear) => linear.by_slots(packed, slots),
+            Mechanism::Linformer(_) | Mechanism::Lsh(_) => {
+                panic!("this mechanism reads everything again")
+            }
+        }
     }
 
     /// The tokens of `x` (B, T, C) attend to `source` (B, S, C'), whose rows are laid out as in
@@ -184,11 +280,14 @@ impl Attention {
         let Projections::Apart { queries, keys, values } = &self.projections else {
             panic!("this layer attends to itself")
         };
+        let Mechanism::Softmax(softmax) = &self.mechanism else {
+            panic!("another sequence is attended to by softmax")
+        };
         let ([_, tokens, _], [_, sources, _]) = (x.value().dims(), source.value().dims());
         let parts = [&queries.forward(x), &keys.forward(source), &values.forward(source)];
-        let parts = watched::tap_apart(parts, &self.mechanism.heads, &self.place, pass);
+        let parts = watched::tap_apart(parts, &self.heads, &self.place, pass);
         let rule = || self.visibility.rule(layout, tokens, sources);
-        let mixed = self.mechanism.apart(parts, rule, &self.place, pass); // (B, T, H·Dv)
+        let mixed = softmax.apart(parts, rule, &self.place, pass); // (B, T, H·Dv)
         self.out.forward_last(&mixed, residual, &self.place, pass)
     }
 }
