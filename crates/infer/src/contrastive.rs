@@ -56,9 +56,8 @@ fn direction(row: &[f32]) -> Vec<f32> {
 
 /// The largest cosine of a direction with earlier ones; 0 if there are none.
 fn likeness(of: &[f32], earlier: &[Vec<f32>]) -> f64 {
-    let dot = |a: &[f32], b: &[f32]| -> f64 {
-        a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
-    };
+    let dot =
+        |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum() };
     earlier.iter().map(|other| dot(of, other)).reduce(f64::max).unwrap_or(0.0)
 }
 

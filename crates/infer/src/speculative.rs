@@ -247,10 +247,8 @@ pub fn generate_with_draft(
         let logits = large.read(&tokens, drafted.len() + 1)?; // (drafted + 1, V)
         let rows = logits.data().chunks_exact(model.vocabulary());
         let places = length..;
-        let own: Vec<Vec<f64>> = rows
-            .zip(places)
-            .map(|(row, end)| chances(sampling, row, &tokens[..end]))
-            .collect();
+        let own: Vec<Vec<f64>> =
+            rows.zip(places).map(|(row, end)| chances(sampling, row, &tokens[..end])).collect();
         let (kept, next) = verify(&own, &proposals, &drafted, &mut dice, length as u64);
         found.steps += 1;
         found.drafted += drafted.len();

@@ -1,8 +1,8 @@
 //! Generation with a cache writes what generation without one writes.
 
 use hearken_infer::beam::BeamSearch;
-use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::contrastive::{Contrastive, contrastive_search};
+use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_infer::speculative::{Acceptance, Draft, generate_with_draft};
 use hearken_nn::cache::CacheKind;
@@ -148,7 +148,8 @@ fn drafted_texts_are_drawn_as_the_model_would() {
     for seed in 0..texts {
         let mut request = request(Some(CacheKind::F32), 4);
         request.sampling = Sampling { seed, ..Sampling::default() };
-        let (ids, _, each) = generate_with_draft(&model, &draft, &request, |_| Flow::Continue).unwrap();
+        let (ids, _, each) =
+            generate_with_draft(&model, &draft, &request, |_| Flow::Continue).unwrap();
         counts[ids[1] as usize] += 1.0;
         (found.drafted, found.kept) = (found.drafted + each.drafted, found.kept + each.kept);
     }
@@ -183,7 +184,12 @@ fn drafts_that_cannot_be_are_errors() {
 }
 
 /// The rule, computed from scratch for every token.
-fn contrastive_by_hand(model: &Decoder, prompt: &[u32], search: Contrastive, most: usize) -> Vec<u32> {
+fn contrastive_by_hand(
+    model: &Decoder,
+    prompt: &[u32],
+    search: Contrastive,
+    most: usize,
+) -> Vec<u32> {
     let mut ids = prompt.to_vec();
     for _ in 0..most {
         let logits = model.next_logits(&ids, 1);

@@ -75,7 +75,6 @@ impl LayerState {
             _ => panic!("this layer keeps no sums"),
         }
     }
-
 }
 
 /// The state of a sequence. A copy continues as another sequence; what both have read is shared.

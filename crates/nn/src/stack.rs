@@ -54,9 +54,8 @@ impl Stack {
             !config.reversible || source_width.is_none(),
             "reversible blocks attend to their own sequence alone"
         );
-        let block = |i| {
-            Block::new(&(&(&scope / "blocks") / i), config, direction, context, source_width)
-        };
+        let block =
+            |i| Block::new(&(&(&scope / "blocks") / i), config, direction, context, source_width);
         let pre = config.norm.placement == Placement::Pre;
         Self {
             positions: Arc::new(positions),

@@ -90,11 +90,7 @@ pub fn mechanisms() -> Vec<(&'static str, MechanismConfig, PositionConfig)> {
             MechanismConfig::Performer { features: 9, redraw: 2 },
             PositionConfig::Sinusoidal { combine: Combine::Add },
         ),
-        (
-            "lsh",
-            MechanismConfig::Lsh { chunk: 4, buckets: 4, rounds: 2, redraw: 0 },
-            learned,
-        ),
+        ("lsh", MechanismConfig::Lsh { chunk: 4, buckets: 4, rounds: 2, redraw: 0 }, learned),
     ]
 }
 

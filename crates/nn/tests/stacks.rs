@@ -360,5 +360,7 @@ fn reversible_layers_have_the_gradients_of_kept_activations() {
         report.push((layers, worst));
         assert!(worst < 1e-4, "{layers} layers: {worst}");
     }
-    println!("layers, largest difference of a gradient as a share of its largest number: {report:?}");
+    println!(
+        "layers, largest difference of a gradient as a share of its largest number: {report:?}"
+    );
 }

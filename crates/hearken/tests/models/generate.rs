@@ -294,7 +294,8 @@ fn a_draft_writes_the_same_text_and_says_how_much_was_kept() {
 #[test]
 fn contrastive_search_is_greedy_without_a_penalty_and_checks_its_settings() {
     let directory = model_directory();
-    let of = |more: &[&str]| text(directory.path(), &[&["--prompt", "once", "-n", "30"], more].concat());
+    let of =
+        |more: &[&str]| text(directory.path(), &[&["--prompt", "once", "-n", "30"], more].concat());
     let greedy = of(&["--temperature", "0"]);
     assert_eq!(of(&["--contrastive", "0,4"]), greedy);
     assert_ne!(of(&["--contrastive", "0.9,4"]), greedy);

@@ -85,7 +85,14 @@ fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-fn forward_on<S: Simd>(s: S, side: Side, width: usize, x: &[f32], features: usize, out: &mut [f32]) {
+fn forward_on<S: Simd>(
+    s: S,
+    side: Side,
+    width: usize,
+    x: &[f32],
+    features: usize,
+    out: &mut [f32],
+) {
     let by = scale(width);
     let root = 1.0 / (features as f32).sqrt();
     for (x, row) in x.chunks_exact(width).zip(out.chunks_exact_mut(features)) {

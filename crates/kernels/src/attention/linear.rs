@@ -176,7 +176,14 @@ fn lower(weights: &mut [f32], len: usize) {
 ///
 /// # Safety
 /// Nobody else may touch these rows of this head.
-unsafe fn put(to: (SharedMut<'_>, Write), part: &Part<'_>, head: [usize; 2], from: &[f32], stride: usize, width: usize) {
+unsafe fn put(
+    to: (SharedMut<'_>, Write),
+    part: &Part<'_>,
+    head: [usize; 2],
+    from: &[f32],
+    stride: usize,
+    width: usize,
+) {
     let (out, write) = to;
     let [heads, head] = head;
     for i in 0..part.len {
@@ -218,7 +225,11 @@ impl Linear<'_> {
     }
 
     /// The rows of `run` in chunks.
-    fn parts(&self, run: &Range<usize>, kv_head: usize) -> impl DoubleEndedIterator<Item = Part<'_>> {
+    fn parts(
+        &self,
+        run: &Range<usize>,
+        kv_head: usize,
+    ) -> impl DoubleEndedIterator<Item = Part<'_>> {
         let run = run.clone();
         (0..run.len().div_ceil(CHUNK)).map(move |i| {
             let start = run.start + i * CHUNK;

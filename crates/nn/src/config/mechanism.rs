@@ -49,10 +49,9 @@ impl Setting for MechanismConfig {
         value.choice(&KINDS, |kind, t| {
             Ok(match kind {
                 "linear" => Self::Linear { map: t.or("map", FeatureMap::Elu)? },
-                "performer" => Self::Performer {
-                    features: t.or("features", 256)?,
-                    redraw: t.or("redraw", 0)?,
-                },
+                "performer" => {
+                    Self::Performer { features: t.or("features", 256)?, redraw: t.or("redraw", 0)? }
+                }
                 "linformer" => Self::Linformer { rank: t.or("rank", 256)? },
                 "lsh" => Self::Lsh {
                     chunk: t.or("chunk", 64)?,
@@ -225,7 +224,8 @@ mod tests {
     use hearken_base::settings::Settings;
 
     fn read(kind: &str, lines: &str) -> ModelConfig {
-        let text = format!("kind = \"{kind}\"\ncontext = 8\nlayers = 1\nwidth = 8\nheads = 2\n{lines}");
+        let text =
+            format!("kind = \"{kind}\"\ncontext = 8\nlayers = 1\nwidth = 8\nheads = 2\n{lines}");
         Settings::parse(&text, "m").unwrap().read().unwrap()
     }
 
@@ -233,7 +233,11 @@ mod tests {
     fn what_cannot_be_combined_is_refused_with_a_hint() {
         let none = "position = \"none\"\n";
         for (kind, lines, message) in [
-            ("decoder", "mechanism = \"linear\"\nposition = \"rope\"", "linear, and model.position"),
+            (
+                "decoder",
+                "mechanism = \"linear\"\nposition = \"rope\"",
+                "linear, and model.position",
+            ),
             ("decoder", "mechanism = \"linear\"\nposition = \"alibi\"", "single scores"),
             ("decoder", "mechanism = \"performer\"\nposition = \"t5\"", "single scores"),
             ("encoder", "mechanism = \"linformer\"\nposition = \"relative\"", "single scores"),
@@ -254,7 +258,11 @@ mod tests {
             ("encoder", "mechanism = { kind = \"linformer\", rank = 0 }", "rank is 0"),
             ("decoder", "mechanism = { kind = \"lsh\", chunk = 1 }", "chunk is 1"),
             ("decoder", "mechanism = { kind = \"lsh\", rounds = 0 }", "rounds is 0"),
-            ("decoder", "mechanism = { kind = \"lsh\", buckets = 3 }", "buckets is 3, which is odd"),
+            (
+                "decoder",
+                "mechanism = { kind = \"lsh\", buckets = 3 }",
+                "buckets is 3, which is odd",
+            ),
             ("decoder", "reversible = true\nnorm = { placement = \"post\" }", "placement is post"),
         ] {
             let error = read(kind, lines).validate().unwrap_err().to_string();

@@ -152,8 +152,7 @@ impl Shape {
     /// Floating-point operations of one run.
     fn operations(&self) -> f64 {
         let heads = [self.heads, self.kv_heads];
-        let forward =
-            self.mechanism.operations(self.pairs(), self.tokens, heads, self.head_width);
+        let forward = self.mechanism.operations(self.pairs(), self.tokens, heads, self.head_width);
         let backward = match self.mechanism {
             _ if !self.backward => 0.0,
             Mechanism::Softmax | Mechanism::Lsh => 2.5, // five products for two

@@ -60,7 +60,13 @@ impl Mechanism {
     }
 
     /// Floating-point operations of a forward pass for `pairs` visible pairs under softmax.
-    pub(super) fn operations(self, pairs: f64, tokens: usize, heads: [usize; 2], width: usize) -> f64 {
+    pub(super) fn operations(
+        self,
+        pairs: f64,
+        tokens: usize,
+        heads: [usize; 2],
+        width: usize,
+    ) -> f64 {
         let [queries, keys] = heads.map(|heads| heads as f64);
         let (tokens, width) = (tokens as f64, width as f64);
         let sums = |features: f64| 2.0 * tokens * (queries + keys) * features * (width + 1.0);

@@ -95,7 +95,9 @@ mod tests {
                     let near = j / 20 == query / 20 || j / 20 + 1 == query / 20;
                     let same = own / 60 == place / 60 && place / 60 != 0;
                     let visible = near && same && !(causal && place > own);
-                    let want = if visible { 0.5 - if own == place { ITSELF } else { 0.0 } } else {
+                    let want = if visible {
+                        0.5 - if own == place { ITSELF } else { 0.0 }
+                    } else {
                         f32::NEG_INFINITY
                     };
                     assert_eq!(*score, want, "{query} on {j}");

@@ -94,8 +94,7 @@ impl Lsh {
         let k = reshape(k, [batch, tokens, heads * width]);
         let segments = segments(pass.layout(), tokens);
         let directions = self.directions(tokens, pass);
-        let order =
-            Order::by_hash(q.value(), heads, &directions, self.rounds, segments.as_deref());
+        let order = Order::by_hash(q.value(), heads, &directions, self.rounds, segments.as_deref());
         let (chunk, causal, scale) = (self.chunk, self.causal, 1.0 / width as f32);
         let attend = LshAttend { chunk, causal, scale, segments };
         let mixed = lsh_attention(&q, &k, &v, &order, &attend); // (B, T, H·Dv)
