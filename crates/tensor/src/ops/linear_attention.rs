@@ -186,7 +186,7 @@ pub fn cases() -> Vec<Case> {
         // Padding, two documents in a row, and a token by itself.
         case("runs_causal", [2, 8], [2, 2, 3, 2], true, Some(vec![0..6, 8..11, 11..12]), torch),
         case("runs_full", [2, 8], [2, 2, 3, 2], false, Some(vec![0..6, 8..11, 11..12]), torch),
-        case("two_tokens", [1, 2], [1, 1, 1, 1], true, None, torch),
+        case("two_tokens", [1, 2], [1, 1, 2, 1], true, None, torch),
     ]
 }
 

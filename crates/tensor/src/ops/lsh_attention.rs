@@ -383,8 +383,9 @@ fn reference(a: &[Array], order: &Order, attend: &LshAttend) -> Array {
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 5e-6,
-        backward: 2e-5,
-        reason: "softmax attention to some dozens of keys, rounds joined by further exponentials",
+        backward: 3e-5,
+        reason: "softmax attention to some dozens of keys, rounds joined by further exponentials; \
+                 where a token sees itself alone, of numbers near -100, which are good to 4e-6",
     };
     // sizes: B, T, H, D, Dv, rounds, buckets, chunk
     let case = |name, sizes: [usize; 8], causal, segments: Option<Vec<u32>>| {
@@ -412,7 +413,7 @@ pub fn cases() -> Vec<Case> {
             "h = times.shape[1]\n\
              qs, ks, vs = (x.unflatten(-1, (h, -1)).transpose(1, 2) for x in (q, k, v))\n\
              s = qs @ ks.transpose(-1, -2) * 0.4000000059604645\n\
-             s = s - 1e5 * torch.eye(s.shape[-1]) + times.log()\n\
+             s = s - 100 * torch.eye(s.shape[-1]) + times.log()\n\
              w = s.softmax(-1).nan_to_num(0.0)\n\
              out = (w @ vs).transpose(1, 2).flatten(-2)",
         )

@@ -5,9 +5,10 @@ use super::{Position, Scores, Visibility, hide_outside};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is taken off the score of a token with itself: it counts only where there is nothing else,
-/// since a query is closest to its own key.
-pub const ITSELF: f32 = 1e5;
+/// What is taken off the score of a token with itself, so that it counts only where there is nothing
+/// else: a query is closest to its own key. e⁻¹⁰⁰ is nothing beside any other weight, and numbers of
+/// that size are good to 4·10⁻⁶, as weights of tokens that see themselves alone must be.
+pub const ITSELF: f32 = 100.0;
 
 /// Queries and keys are sorted, in each sequence and head in an order of its own. Query i, of chunk
 /// c = i/m, sees the keys j of the chunks c − 1 and c, if causal those of places not behind its own,
