@@ -209,6 +209,12 @@ fn check(model: &dyn Generates, draft: &Draft<'_>, request: &Request) -> Result<
             "a draft model must have the tokenizer of the model that it drafts for",
         ));
     }
+    if model.recomputes() {
+        return Err(Error::new(
+            "this model cannot check a draft: a later token changes what it says of earlier ones",
+            "attention by a hash (lsh) reads everything again: write without a draft",
+        ));
+    }
     if !(1..=MOST_DRAFTED).contains(&draft.tokens) {
         return Err(Error::new(
             format!("{} drafted tokens, expected 1 to {MOST_DRAFTED}", draft.tokens),

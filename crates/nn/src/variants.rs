@@ -94,6 +94,17 @@ pub fn mechanisms() -> Vec<(&'static str, MechanismConfig, PositionConfig)> {
     ]
 }
 
+/// Makes differences of a loss mean something, and says whether there are kinks left: of ReLU, and
+/// where features are all 0 and so is the normaliser. A hash jumps; with all of `tokens` in one chunk
+/// it does not matter. (Chunks are proven by the operation, with its buckets held fixed.)
+pub fn prepare_for_differences(stack: &mut StackConfig, tokens: usize) -> bool {
+    if let MechanismConfig::Lsh { chunk, .. } = &mut stack.mechanism {
+        *chunk = tokens;
+    }
+    stack.feed_forward.kind == FeedForwardKind::Relu
+        || stack.mechanism == MechanismConfig::Linear { map: FeatureMap::SquaredRelu }
+}
+
 /// Decoders that attend in other ways than by softmax, or whose layers are reversible.
 fn efficient() -> Vec<(&'static str, DecoderConfig)> {
     let mut found: Vec<(&str, DecoderConfig)> = mechanisms()

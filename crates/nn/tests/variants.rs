@@ -1,7 +1,7 @@
 //! Every variant of a decoder, whole: gradients, checkpointing, the cache.
 
 use hearken_nn::cache::CacheKind;
-use hearken_nn::config::{DropoutConfig, FeatureMap, FeedForwardKind, MechanismConfig};
+use hearken_nn::config::DropoutConfig;
 use hearken_nn::gradcheck::gradient_error;
 use hearken_nn::models::{Decoder, Generates, Model, PredictsTokens, Tokens};
 use hearken_nn::pass::{Noise, Pass};
@@ -31,16 +31,13 @@ fn error_of(model: &Decoder, step: f32) -> f64 {
 
 #[test]
 fn gradients_match_differences_of_the_loss() {
-    for (name, config) in variants::all() {
+    for (name, mut config) in variants::all() {
         // The loss is good to about 3e-7 in f32: over a step of 2e-3 that is 1.5e-4, and what is
         // left of the fourth-order error is of the same size for these sharp little models.
-        let stack = &config.stack;
-        let relu = stack.feed_forward.kind == FeedForwardKind::Relu
-            || stack.mechanism == MechanismConfig::Linear { map: FeatureMap::SquaredRelu };
-        let (step, bound, starts) = if relu {
-            // ReLU has kinks (and where features are all 0, so is the normaliser): a step must be
-            // short not to cross one, which makes rounding larger, and a start that happens to lie
-            // beside one says nothing: another is tried.
+        let kinks = variants::prepare_for_differences(&mut config.stack, TOKENS);
+        let (step, bound, starts) = if kinks {
+            // ReLU has kinks: a step must be short not to cross one, which makes rounding larger,
+            // and a start that happens to lie beside one says nothing: another is tried.
             (3e-4, 1e-2, 1..9)
         } else {
             (2e-3, 2e-3, 7..8)
