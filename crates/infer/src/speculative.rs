@@ -111,7 +111,9 @@ fn chances(sampling: &Sampling, logits: &[f32], history: &[u32]) -> Vec<f64> {
 
 fn normalised(mut all: Vec<f64>) -> Vec<f64> {
     let total: f64 = all.iter().sum();
-    all.iter_mut().for_each(|x| *x /= total);
+    for x in &mut all {
+        *x /= total;
+    }
     all
 }
 
@@ -191,12 +193,11 @@ impl<'a> Reader<'a> {
         if self.start + self.slot.len() <= tokens {
             return;
         }
-        match self.before.take() {
-            Some(before) => self.slot = before,
-            None => {
-                let cut = self.slot.truncate(tokens - self.start);
-                assert!(cut, "a state that can be cut was not");
-            }
+        if let Some(before) = self.before.take() {
+            self.slot = before;
+        } else {
+            let cut = self.slot.truncate(tokens - self.start);
+            assert!(cut, "a state that can be cut was not");
         }
     }
 }
@@ -418,9 +419,9 @@ mod tests {
             for (last, found) in rounds.iter().enumerate() {
                 let total: f64 = found.iter().map(|(_, probability)| probability).sum();
                 assert!((total - 1.0).abs() < 1e-9, "{total}");
-                found.iter().for_each(|(written, probability)| {
+                for (written, probability) in found {
                     single[last][written[0] as usize] += probability;
-                });
+                }
             }
             for (last, found) in rounds.iter().enumerate() {
                 // The next two tokens: both of this round, or the second of another one.

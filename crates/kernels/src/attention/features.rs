@@ -171,3 +171,67 @@ fn backward_on<S: Simd>(
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, on_every_isa, samples};
+
+    /// Products, features and their gradients in f64.
+    fn reference(side: Side, x: &[f32], products: &[f32], dout: &[f32]) -> [Vec<f64>; 3] {
+        let by = (x.len() as f64).powf(-0.25);
+        let p: Vec<f64> = products.iter().map(|p| f64::from(*p)).collect();
+        let root = (p.len() as f64).sqrt();
+        let most = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let square: f64 = x.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let shift = match side {
+            Side::Queries => by * most,
+            Side::Keys => by * by * square / 2.0,
+        };
+        let e: Vec<f64> = p.iter().map(|p| (by * p - shift).exp()).collect();
+        let values = e.iter().map(|e| (e + f64::from(EPSILON)) / root).collect();
+        let t: Vec<f64> = e.iter().zip(dout).map(|(e, d)| e / root * f64::from(*d)).collect();
+        let sum: f64 = t.iter().sum();
+        let mut dp: Vec<f64> = t.iter().map(|t| by * t).collect();
+        let factor = match side {
+            Side::Queries => {
+                let at = p.iter().position(|p| *p == most).unwrap();
+                dp[at] -= by * sum;
+                0.0
+            }
+            Side::Keys => -by * by * sum,
+        };
+        [values, dp, vec![factor]]
+    }
+
+    #[test]
+    fn features_and_gradients_match_the_reference() {
+        on_every_isa(|isa| {
+            for (width, count) in [(1, 1), (3, 5), (16, 16), (17, 33), (64, 70)] {
+                for side in [Side::Queries, Side::Keys] {
+                    let rows = 5;
+                    let x = samples(rows * width, 1.5, 1);
+                    let products = samples(rows * count, 4.0, 2);
+                    let dout = samples(rows * count, 2.0, 3);
+                    let (mut values, mut dp) = (products.clone(), dout.clone());
+                    let mut factors = vec![f32::NAN; rows];
+                    forward(side, width, &x, count, &mut values);
+                    backward(side, width, count, &values, &mut dp, &mut factors);
+                    for row in 0..rows {
+                        let at = row * count..(row + 1) * count;
+                        let x = &x[row * width..(row + 1) * width];
+                        let [want, want_dp, want_factor] =
+                            reference(side, x, &products[at.clone()], &dout[at.clone()]);
+                        let what = format!("{side:?} on {isa:?}, {width} wide, {count}");
+                        // Exponents below 8 that are good to a few roundings; sums of up to 70.
+                        let bound = |largest: f64| move |_| 2e-5 * largest.max(1.0);
+                        let most = want.iter().copied().fold(0.0, f64::max);
+                        assert_close(&what, &values[at.clone()], &want, bound(most));
+                        assert_close(&what, &dp[at], &want_dp, bound(10.0 * most));
+                        assert_close(&what, &factors[row..=row], &want_factor, bound(10.0 * most));
+                    }
+                }
+            }
+        });
+    }
+}

@@ -200,6 +200,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "one sequence, not its numbers")]
     fn a_sequence_continues_from_its_running_sums() {
         let shape = Shape { heads: 4, kv_heads: 2, features: 5, value_width: 3, causal: true };
         let tokens = 140;

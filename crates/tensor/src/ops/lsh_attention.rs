@@ -150,7 +150,9 @@ impl Order {
                     }
                     for from in self.rows_of(at / tokens, head, at % tokens) {
                         let from = &x[from * width..(from + 1) * width];
-                        out.iter_mut().zip(from).for_each(|(out, x)| *out += x);
+                        for (out, x) in out.iter_mut().zip(from) {
+                            *out += x;
+                        }
                     }
                 }
             }
@@ -186,7 +188,9 @@ impl Order {
                     for row in rows() {
                         let weight = (own(row) - most).exp() / sum;
                         let from = &x[row * width..(row + 1) * width];
-                        out.iter_mut().zip(from).for_each(|(out, x)| *out += weight * x);
+                        for (out, x) in out.iter_mut().zip(from) {
+                            *out += weight * x;
+                        }
                     }
                 }
             }
@@ -214,7 +218,9 @@ fn bucket(products: &[f32]) -> usize {
 /// Counting sort: tokens by bucket, then by place.
 fn sort(buckets: &[usize], count: usize, places: &mut [u32], slots: &mut [u32]) {
     let mut next = vec![0_u32; count + 1];
-    buckets.iter().for_each(|bucket| next[bucket + 1] += 1);
+    for bucket in buckets {
+        next[bucket + 1] += 1;
+    }
     for i in 0..count {
         next[i + 1] += next[i];
     }
@@ -394,9 +400,7 @@ pub fn cases() -> Vec<Case> {
         let directions = Rng::new(4).normal([rounds * buckets / 2, width], 1.0);
         let order = Order::by_hash(&x, heads, &directions, rounds, segments.as_deref());
         let attend = LshAttend { chunk, causal, scale: 0.4, segments: segments.map(Into::into) };
-        // How often token i sees token j, for PyTorch: (B, H, T, T).
-        let plain = (batch, heads, tokens);
-        let times = times(&order, &attend, plain);
+        let times = times(&order, &attend, batch);
         let (own, same) = (order.clone(), attend.clone());
         Case::new(
             "lsh_attention",
@@ -431,13 +435,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// How often a token sees another: (B, H, T, T).
-fn times(
-    order: &Order,
-    attend: &LshAttend,
-    (batch, heads, tokens): (usize, usize, usize),
-) -> Array {
-    let rounds = order.rounds;
+/// How often a token sees another, for PyTorch: (B, H, T, T).
+fn times(order: &Order, attend: &LshAttend, batch: usize) -> Array {
+    let Order { heads, rounds, tokens, .. } = *order;
     Array::build([batch, heads, tokens, tokens], |at| {
         let (bh, i, j) = (at / (tokens * tokens), at / tokens % tokens, at % tokens);
         let segment = |t: usize| {

@@ -88,7 +88,9 @@ pub(super) fn orthogonal(rng: &mut Rng, rows: usize, columns: usize) -> Tensor {
                 x.iter_mut().zip(other).for_each(|(x, o)| *x -= along * o);
             }
             let size = dot(&x, &x).sqrt().max(f64::MIN_POSITIVE);
-            x.iter_mut().for_each(|x| *x /= size);
+            for x in &mut x {
+                *x /= size;
+            }
             let wanted = lengths.next().unwrap_or(1.0);
             row.iter_mut().zip(&x).for_each(|(to, x)| *to = (x * wanted) as f32);
             basis.push(x);
