@@ -5,7 +5,7 @@
 
 use crate::flow::{Flow, Focus, Stage};
 use crate::{dot, parameter, row, stack_of};
-use hearken_nn::config::{FeedForwardKind, NormKind, PositionConfig};
+use hearken_nn::config::{FeedForwardKind, MechanismConfig, NormKind, PositionConfig};
 use hearken_nn::models::Model;
 use hearken_tensor::{Param, Tensor};
 
@@ -57,6 +57,8 @@ fn right_side(
             let found = f64::from(*row(&table, id as usize).get(column)?);
             Some((format!("E[{id}][{column}]"), found))
         }
+        // The mean of two streams, which is no stage of its own.
+        ("norm", _) if stack.reversible => None,
         ("norm1" | "norm2" | "norm" | "embedding_norm", &[token, column]) => {
             let input = norm_input(flow, stage, &prefix)?;
             let name = stage.part();
@@ -77,8 +79,11 @@ fn right_side(
             product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
         }
         ("attention.values", &[head, token, column]) => {
+            // Under a hash, queries are keys.
+            let hashed = matches!(stack.mechanism, MechanismConfig::Lsh { .. });
             let shared = stack.shared_projections;
-            let behind = match (shared.queries_are_keys(), shared.keys_are_values()) {
+            let same = (shared.queries_are_keys() || hashed, shared.keys_are_values());
+            let behind = match same {
                 (false, false) => (heads + groups) * width,
                 (true, false) | (false, true) => heads * width,
                 (true, true) => 0,
@@ -138,7 +143,9 @@ fn right_side(
         }
         ("residual_middle" | "residual_after", &[token, column]) => {
             let attends = stage.part() == "residual_middle";
-            let (x, added) = if attends {
+            let (x, added) = if stack.reversible {
+                reversible_sum(flow, stage, &prefix)?
+            } else if attends {
                 (value("residual_before")?, value("attention.out")?)
             } else if stack.norm.placement == hearken_nn::config::Placement::Pre {
                 (value("residual_middle")?, value("feed_forward.out")?)
@@ -182,6 +189,23 @@ fn right_side(
 
 fn last_hidden(flow: &Flow) -> Option<&Tensor> {
     flow.stages.iter().rev().find(|s| s.part() == "norm2").map(|s| &s.value)
+}
+
+/// What is added up in a reversible layer: y₁ = x₁ + attention, where x₁ is y₁ of the layer before, and
+/// y₂ = x₂ + feed-forward, where x₂ is what attention has read.
+fn reversible_sum<'a>(
+    flow: &'a Flow,
+    stage: &Stage,
+    prefix: &str,
+) -> Option<(&'a Tensor, &'a Tensor)> {
+    let value = |part: &str| flow.value(&format!("{prefix}{part}"));
+    if stage.part() == "residual_after" {
+        return Some((value("residual_before")?, value("feed_forward.out")?));
+    }
+    let before = stage.block()?.checked_sub(1);
+    let before = before.map(|block| format!("blocks.{block}.residual_middle"));
+    let x = flow.value(before.as_deref().unwrap_or("blocks.0.residual_before"))?;
+    Some((x, value("attention.out")?))
 }
 
 /// What attention reads: the first norm, or with post-norm the stream itself.

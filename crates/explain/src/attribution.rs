@@ -100,8 +100,20 @@ pub fn contributions(
     if token >= config.vocabulary() || place >= flow.ids.len() {
         return Err(Error::new(format!("no token {token} or no place {place}"), "count from 0"));
     }
-    let last = flow.value(&format!("blocks.{}.residual_after", stack.layers - 1));
-    let scale = readout.scale(row(last.ok_or_else(missing)?, place));
+    let last = |part| {
+        let name = format!("blocks.{}.{part}", stack.layers - 1);
+        flow.value(&name).map(|x| row(x, place)).ok_or_else(missing)
+    };
+    // Reversible layers end as the mean of two streams, each of which has one half of the parts.
+    let share = if stack.reversible { 0.5 } else { 1.0 };
+    let end: Vec<f32> = if stack.reversible {
+        let streams = last("residual_middle")?.iter().zip(last("residual_after")?);
+        streams.map(|(a, b)| 0.5 * (a + b)).collect()
+    } else {
+        last("residual_after")?.to_vec()
+    };
+    let scale = readout.scale(&end);
+    let branch_scale = share * stack.residual_scale;
     let mut parts = Vec::new();
     let mut add = |part: String, c: &[f32]| {
         parts.push(Contribution { part, logit: readout.read(c, scale, token) });
@@ -120,11 +132,11 @@ pub fn contributions(
             let own = row(mixed, head * flow.ids.len() + place);
             let c: Vec<f32> = (0..stack.width)
                 .map(|i| dot(own, &row(&out, i)[head * width..(head + 1) * width]) as f32)
-                .map(|x| x * stack.residual_scale)
+                .map(|x| x * branch_scale)
                 .collect();
             add(name(&format!("attention[{head}]")), &c);
         }
-        let scaled = |x: &[f32]| x.iter().map(|x| x * stack.residual_scale).collect::<Vec<_>>();
+        let scaled = |x: &[f32]| x.iter().map(|x| x * branch_scale).collect::<Vec<_>>();
         if let Some(bias) = parameter(model, &name("attention.out.bias")) {
             add(name("attention.bias"), &scaled(bias.value().data()));
         }

@@ -6,9 +6,10 @@ use hearken_nn::config::{
     AttentionConfig, BiasConfig, DecoderConfig, DropoutConfig, FeedForwardKind, ModelConfig,
 };
 use hearken_nn::models::{self, Decoder, Model, PredictsTokens, Tokens};
+use hearken_nn::pass::{Noise, Pass};
 use hearken_nn::scope::Weights;
 use hearken_nn::variants;
-use hearken_tensor::{HalfTensor, Role, Storage};
+use hearken_tensor::{HalfTensor, Role, Storage, no_grad};
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::tempdir;
@@ -56,6 +57,11 @@ fn every_variant_comes_back_to_the_bit() {
         let tokens = Tokens::new(&ids, 2);
         let again = loaded.model.predicts_tokens().unwrap().logits(&tokens);
         assert_eq!(model.logits(&tokens).data(), again.data(), "{name}");
+        // A run that resumes draws what it would have drawn.
+        let pass = Pass::train(Noise { seed: 4, step: 5 });
+        let of = |model: &dyn PredictsTokens| no_grad(|| model.logits_with(&tokens, &pass));
+        let again = of(loaded.model.predicts_tokens().unwrap());
+        assert_eq!(of(&model).value().data(), again.value().data(), "{name}");
         families.push(family);
     }
     for family in ALL.iter().filter(|family| !ENCODERS.contains(&family.model_type)) {

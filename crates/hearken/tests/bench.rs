@@ -91,6 +91,18 @@ fn attention_times_each_length() {
 }
 
 #[test]
+fn every_mechanism_of_attention_is_timed() {
+    for kind in ["linear", "performer", "lsh"] {
+        let small = ["--tokens", "33,70", "--heads", "2", "--head-width", "8", "--seconds", "0.01"];
+        let mut command = hearken(&["bench", "attention", "--causal", "--backward"]);
+        let table = run(command.args(small).args(["--mechanism", kind])).succeeded().stdout;
+        let head = format!("2 heads of 8, causal, {kind}, forward and backward\n");
+        assert!(table.starts_with(&head), "{table}");
+        assert!(table.contains("time grows as tokens to the power of "), "{table}");
+    }
+}
+
+#[test]
 fn attention_answers_requests() {
     let request = json!({
         "tokens": 20, "heads": 2, "kv_heads": 1, "head_width": 4, "causal": true, "window": null,
@@ -113,6 +125,8 @@ fn bad_attention_is_refused_with_a_hint() {
     attention(&["--tokens", "0"]).refused("--tokens");
     attention(&["--tokens", "10,twenty"]).refused("twenty");
     attention(&["--heads", "0"]).refused("expected a number from 1");
+    attention(&["--mechanism", "linear", "--window", "9"]).refused("only softmax computes");
+    attention(&["--mechanism", "lsh", "--kv-heads", "1"]).refused("queries and keys are one");
     attention(&["--tokens", "16000000", "--heads", "1000"]).refused(" are free");
 }
 

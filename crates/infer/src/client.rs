@@ -6,6 +6,7 @@ use crate::generate::{Finish, Request, Step};
 use crate::sampler::{Chosen, Sampling};
 use hearken_base::{Error, Result};
 use hearken_nn::cache::CacheKind;
+use hearken_nn::models::Generates;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,6 +39,11 @@ impl Limits {
             None => Ok(()),
         }
     }
+}
+
+/// Can this model continue this prompt?
+pub(crate) fn check_prompt(model: &dyn Generates, prompt: &[u32]) -> Result<()> {
+    Limits { vocabulary: model.vocabulary(), context: model.context() }.check(prompt)
 }
 
 /// Hands jobs to an engine. Copies may be used from any thread.

@@ -166,8 +166,9 @@ impl Sequence {
 
     /// Forgets the older half if there are more tokens than the model can see.
     fn make_room(&mut self, context: usize) {
-        if self.tokens.len() - self.start > context {
-            self.start = self.tokens.len() - (context / 2).max(1);
+        let start = window(self.start, self.tokens.len(), context);
+        if start != self.start {
+            self.start = start;
             if let Some(slot) = &mut self.slot {
                 slot.clear();
             }
@@ -331,7 +332,13 @@ fn step(model: &dyn Generates, mut jobs: Vec<&mut Active>) {
     }
 }
 
-fn not_a_number() -> Error {
+/// Where what a model sees of so many tokens begins, if it began at `start` so far: the older half is
+/// forgotten when there are more than it can see.
+pub(crate) fn window(start: usize, tokens: usize, context: usize) -> usize {
+    if tokens - start > context { tokens - (context / 2).max(1) } else { start }
+}
+
+pub(crate) fn not_a_number() -> Error {
     Error::new(
         "the model's weights give NaN instead of probabilities",
         "training has diverged or the file is damaged: take an earlier checkpoint; \

@@ -1,12 +1,17 @@
 //! Generation with a cache writes what generation without one writes.
 
 use hearken_infer::beam::BeamSearch;
+use hearken_infer::contrastive::{Contrastive, contrastive_search};
 use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::sampler::Sampling;
+use hearken_infer::speculative::{Acceptance, Draft, generate_with_draft};
 use hearken_nn::cache::CacheKind;
-use hearken_nn::models::{Decoder, build};
+use hearken_nn::config::DecoderConfig;
+use hearken_nn::models::{Decoder, Generates, PredictsTokens, Tokens, build};
+use hearken_nn::pass::Pass;
 use hearken_nn::scope::Weights;
 use hearken_nn::variants;
+use hearken_tensor::no_grad;
 
 fn request(cache: Option<CacheKind>, most_tokens: usize) -> Request {
     Request {
@@ -87,5 +92,162 @@ fn one_beam_is_greedy_and_more_are_no_worse() {
         assert_eq!(one.tokens, greedy, "{name}");
         // A wider beam is no promise, but for these little models it does find better texts.
         assert!(search(6).log_probability >= one.log_probability - 1e-4, "{name}");
+    }
+}
+
+/// A model with the vocabulary of a small one.
+fn of(name: &str, seed: u64) -> Decoder {
+    let (_, config) = variants::all().into_iter().find(|(known, _)| known == name).unwrap();
+    Decoder::drawn(config, seed)
+}
+
+#[test]
+fn a_draft_changes_nothing_of_a_greedy_text() {
+    let draft = of("rope, full", 6);
+    let prompts = (0..20).map(|i| (0..=i % 7).map(|j| (i * 5 + j * 3) % 13).collect::<Vec<u32>>());
+    let prompts: Vec<Vec<u32>> = prompts.collect();
+    let mut kept = 0;
+    let names = ["learned, full", "rope, window", "llama", "linear", "performer", "reversible"];
+    for (i, name) in names.into_iter().enumerate() {
+        let model = of(name, 5); // context 24, which is exceeded
+        for (number, prompt) in prompts.iter().enumerate().skip(if i == 0 { 0 } else { 15 }) {
+            let mut request = request(Some(CacheKind::F32), 40);
+            request.prompt.clone_from(prompt);
+            let (want, _) = generate(&model, &request, |_| Flow::Continue).unwrap();
+            // Sometimes the model drafts for itself, and everything is kept.
+            let author = if number % 4 == 3 { &model } else { &draft };
+            let draft = Draft { model: author, tokens: 1 + number % 7 };
+            let mut shown = Vec::new();
+            let (got, finish, found) = generate_with_draft(&model, &draft, &request, |step| {
+                shown.push(step.id);
+                Flow::Continue
+            })
+            .unwrap();
+            assert_eq!(got, want, "{name}, prompt {number}");
+            assert_eq!((finish, &shown), (Finish::Length, &got));
+            assert!(found.kept <= found.drafted && found.steps <= 40, "{found:?}");
+            if number % 4 == 3 {
+                assert_eq!(found.rate(), Some(1.0), "{name}: {found:?}");
+            }
+            kept += found.kept;
+        }
+    }
+    assert!(kept > 0);
+}
+
+#[test]
+fn drafted_texts_are_drawn_as_the_model_would() {
+    const V: usize = 16;
+    let model = |seed| Decoder::drawn(DecoderConfig { vocabulary: V, ..variants::base() }, seed);
+    let (model, other) = (model(5), model(6));
+    let chances = |ids: &[u32]| {
+        let logits = model.next_logits(ids, 1);
+        let all: Vec<f64> = logits.data().iter().map(|x| f64::from(*x).exp()).collect();
+        let total: f64 = all.iter().sum();
+        all.into_iter().map(|x| x / total).collect::<Vec<f64>>()
+    };
+    // The second token, whatever the first.
+    let mut want = [0.0; V];
+    for (first, p) in chances(&[1, 2, 3]).into_iter().enumerate() {
+        for (want, q) in want.iter_mut().zip(chances(&[1, 2, 3, first as u32])) {
+            *want += p * q;
+        }
+    }
+    let (texts, mut counts) = (4000, [0.0; V]);
+    let draft = Draft { model: &other, tokens: 3 };
+    let mut found = Acceptance::default();
+    for seed in 0..texts {
+        let mut request = request(Some(CacheKind::F32), 4);
+        request.sampling = Sampling { seed, ..Sampling::default() };
+        let (ids, _, each) =
+            generate_with_draft(&model, &draft, &request, |_| Flow::Continue).unwrap();
+        counts[ids[1] as usize] += 1.0;
+        (found.drafted, found.kept) = (found.drafted + each.drafted, found.kept + each.kept);
+    }
+    // Some are kept and some are not, or this would show nothing.
+    assert!((0.1..0.9).contains(&found.rate().unwrap()), "{found:?}");
+    let square = |(count, p): (&f64, &f64)| (count - p * texts as f64).powi(2) / (p * texts as f64);
+    let chi: f64 = counts.iter().zip(&want).map(square).sum();
+    assert!(want.iter().all(|p| p * texts as f64 > 5.0), "{want:?}");
+    // χ² of 15 degrees of freedom exceeds 37.7 once in a thousand.
+    assert!(chi < 37.7, "{chi}: {counts:?} of {want:?}");
+}
+
+#[test]
+fn drafts_that_cannot_be_are_errors() {
+    let model = of("llama", 5);
+    let other = Decoder::drawn(DecoderConfig { vocabulary: 14, ..variants::base() }, 1);
+    let error = |model: &Decoder, draft: &Decoder, tokens, cache| {
+        let draft = Draft { model: draft, tokens };
+        generate_with_draft(model, &draft, &request(cache, 4), |_| Flow::Continue)
+            .unwrap_err()
+            .to_string()
+    };
+    let cache = Some(CacheKind::F32);
+    for (error, message) in [
+        (error(&model, &other, 4, cache), "the draft model knows 14 tokens, and the model 13"),
+        (error(&model, &model, 8, cache), "8 drafted tokens, expected 1 to 7"),
+        (error(&model, &model, 0, cache), "0 drafted tokens"),
+        (error(&model, &model, 4, None), "in a cache, and there is none"),
+        (error(&of("lsh", 5), &model, 4, cache), "cannot check a draft"),
+    ] {
+        assert!(error.contains(message) && error.contains("hint: "), "{error}");
+    }
+}
+
+/// The rule, computed from scratch for every token.
+fn contrastive_by_hand(
+    model: &Decoder,
+    prompt: &[u32],
+    search: Contrastive,
+    most: usize,
+) -> Vec<u32> {
+    let mut ids = prompt.to_vec();
+    for _ in 0..most {
+        let logits = model.next_logits(&ids, 1);
+        let total: f64 = logits.data().iter().map(|x| f64::from(*x).exp()).sum();
+        let mut candidates: Vec<(u32, f64)> =
+            (0..).zip(logits.data()).map(|(id, x)| (id, f64::from(*x).exp() / total)).collect();
+        candidates.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let scored = candidates.into_iter().take(search.candidates).map(|(id, p)| {
+            let with: Vec<u32> = ids.iter().copied().chain([id]).collect();
+            let hidden = no_grad(|| model.hidden(&Tokens::new(&with, 1), &Pass::evaluate()));
+            let rows: Vec<Vec<f64>> = hidden
+                .value()
+                .data()
+                .chunks(16)
+                .map(|row| row.iter().map(|x| f64::from(*x)).collect())
+                .collect();
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let cosine = |a: &[f64], b: &[f64]| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
+            let (own, earlier) = rows.split_last().unwrap();
+            let like = earlier.iter().map(|other| cosine(own, other)).fold(f64::MIN, f64::max);
+            let alpha = f64::from(search.penalty);
+            (id, (1.0 - alpha) * p - alpha * like)
+        });
+        ids.push(scored.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0);
+    }
+    ids[prompt.len()..].to_vec()
+}
+
+#[test]
+fn contrastive_search_follows_its_rule() {
+    for name in ["learned, full", "linear", "reversible"] {
+        let model = of(name, 5);
+        let run = |penalty, tokens| {
+            let search = Contrastive { penalty, candidates: 4 };
+            let request = request(Some(CacheKind::F32), tokens);
+            contrastive_search(&model, &search, &request, |_| Flow::Continue).unwrap()
+        };
+        let (greedy, _) =
+            generate(&model, &request(Some(CacheKind::F32), 12), |_| Flow::Continue).unwrap();
+        assert_eq!(run(0.0, 12), (greedy.clone(), Finish::Length), "{name}");
+        let search = Contrastive { penalty: 0.6, candidates: 4 };
+        let by_hand = contrastive_by_hand(&model, &[1, 2, 3], search, 12);
+        assert_eq!(run(0.6, 12).0, by_hand, "{name}");
+        assert_ne!(by_hand, greedy, "{name}");
+        // Beyond the context of 24, and not at all.
+        assert_eq!(run(0.6, 50).0.len(), 50, "{name}");
+        assert_eq!(run(0.6, 0), (vec![], Finish::Length));
     }
 }

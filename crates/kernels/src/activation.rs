@@ -8,6 +8,7 @@
 //! | `GeluTanh`     | x·½(1 + tanh u), u = √(2/π)(x + 0.044715x³) | σ + x·σ(1 − σ)·2u′, σ = σ(2u)   |
 //! | `Silu`         | x·σ(x), σ(x) = 1/(1 + e⁻ˣ)               | σ(x)·(1 + x·(1 − σ(x)))            |
 //! | `Tanh`         | tanh(x) = 1 − 2σ(−2x)                    | 4σ(−2x)·(1 − σ(−2x))               |
+//! | `EluPlusOne`   | x + 1 if x > 0, else eˣ                  | 1 if x > 0, else eˣ                |
 //!
 //! ½(1 + tanh u) = σ(2u) turns the tanh into one exponential. A gated product is
 //! out = f(gate)·up: SwiGLU with `Silu`, GEGLU with `Gelu` or `GeluTanh` (Shazeer 2020,
@@ -16,7 +17,7 @@
 //! NaN gives NaN, and so does −∞ where f is x·(something that is 0 there), as in PyTorch. tanh is
 //! −1 and 1 at ±∞. The derivatives have their limits at ±∞.
 
-use crate::math::{normal, sigmoid_and_slope};
+use crate::math::{exp, normal, sigmoid_and_slope};
 use crate::simd::Simd;
 use crate::threads::{for_row_chunks, rows_per_chunk};
 use crate::{Write, dispatch, each_span};
@@ -37,6 +38,8 @@ pub enum Activation {
     Silu,
     /// tanh(x)
     Tanh,
+    /// x + 1 above 0, eˣ below: positive, as the features of linear attention must be.
+    EluPlusOne,
 }
 
 /// √(2/π)
@@ -48,13 +51,14 @@ const CUBIC: f32 = 0.044715;
 
 impl Activation {
     /// All of them, for tests and tables.
-    pub const ALL: [Activation; 6] = [
+    pub const ALL: [Activation; 7] = [
         Activation::Relu,
         Activation::SquaredRelu,
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Silu,
         Activation::Tanh,
+        Activation::EluPlusOne,
     ];
 
     /// f(x) on a vector.
@@ -114,6 +118,12 @@ impl Activation {
                 let slope = s.mul(s.splat(4.0), slope);
                 (s.select(is_number, value, x), s.select(is_number, slope, x))
             }
+            Activation::EluPlusOne => {
+                let one = s.splat(1.0);
+                let positive = s.less(s.zero(), x);
+                let below = exp(s, s.select(positive, s.zero(), x));
+                (s.select(positive, s.add(x, one), below), s.select(positive, one, below))
+            }
         }
     }
 }
@@ -150,6 +160,10 @@ macro_rules! for_activation {
             }
             Activation::Tanh => {
                 let $activation = Activation::Tanh;
+                $body
+            }
+            Activation::EluPlusOne => {
+                let $activation = Activation::EluPlusOne;
                 $body
             }
         }

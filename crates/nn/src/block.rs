@@ -31,18 +31,19 @@ pub struct Block {
 }
 
 impl Block {
-    /// With parameters `norm1.*`, `attention.*`, `norm2.*` and `feed_forward.*`; and, if it attends
+    /// For sequences of up to `context` tokens, with parameters `norm1.*`, `attention.*`, `norm2.*` and `feed_forward.*`; and, if it attends
     /// to a source of vectors that wide, `norm_cross.*` and `cross_attention.*`.
     pub fn new(
         scope: &Scope,
         config: &StackConfig,
         direction: Direction,
+        context: usize,
         source_width: Option<usize>,
     ) -> Self {
         let residual = |norm, sum| Residual::new(scope, norm, sum, config);
         Self {
             residual1: residual("norm1", "residual_middle"),
-            attention: Attention::to_itself(&(scope / "attention"), config, direction),
+            attention: Attention::to_itself(&(scope / "attention"), config, direction, context),
             cross: source_width.map(|width| {
                 let norm = residual("norm_cross", "residual_cross");
                 (norm, Attention::across(&(scope / "cross_attention"), config, width))
@@ -94,5 +95,41 @@ impl Block {
             });
         }
         self.residual2.around(&x, pass, |x, onto| self.feed_forward.forward(x, onto, pass))
+    }
+
+    /// F of a reversible layer: what attention adds to a stream, (B, T, C) → (B, T, C).
+    pub fn attention_branch(
+        &self,
+        x: &Var,
+        positions: &Positions,
+        pass: &Pass,
+        mut slots: Option<LayerSlots<'_, '_>>,
+    ) -> Var {
+        let layer = |x: &Var| self.attention.forward(x, None, positions, pass, slots.as_mut());
+        self.residual1.branch(x, pass, layer)
+    }
+
+    /// G of a reversible layer: what the feed-forward layer adds to a stream.
+    pub fn feed_forward_branch(&self, x: &Var, pass: &Pass) -> Var {
+        self.residual2.branch(x, pass, |x| self.feed_forward.forward(x, None, pass))
+    }
+
+    /// Two streams (x₁, x₂) through a reversible layer:
+    ///
+    /// ```text
+    /// y₁ = x₁ + F(x₂), y₂ = x₂ + G(y₁)
+    /// ```
+    pub fn coupled(
+        &self,
+        [x1, x2]: [Var; 2],
+        positions: &Positions,
+        pass: &Pass,
+        slots: Option<LayerSlots<'_, '_>>,
+    ) -> [Var; 2] {
+        let x2 = pass.tap(&self.place, "residual_before", x2);
+        let y1 = x1 + self.attention_branch(&x2, positions, pass, slots);
+        let y1 = self.residual1.tap_sum(y1, pass);
+        let y2 = x2 + self.feed_forward_branch(&y1, pass);
+        [y1, self.residual2.tap_sum(y2, pass)]
     }
 }

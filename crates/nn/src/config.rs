@@ -25,6 +25,7 @@ mod choices;
 mod encoder;
 mod encoder_decoder;
 mod experts;
+mod mechanism;
 mod mixing;
 mod recurrent;
 mod validate;
@@ -36,6 +37,7 @@ pub use choices::{
 pub use encoder::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
 pub use encoder_decoder::{Cross, EncoderDecoderConfig, EncoderSizes};
 pub use experts::ExpertsConfig;
+pub use mechanism::{FeatureMap, MechanismConfig};
 pub use mixing::{Shared, SoftmaxConfig};
 pub use recurrent::{
     CellKind, ConvolutionConfig, RecurrentConfig, RecurrentSeq2seqConfig, SourceAttention,
@@ -174,6 +176,11 @@ impl ModelConfig {
     /// The names of its labels, if it has labels.
     pub fn labels(&self) -> Option<&[String]> {
         self.head().and_then(HeadConfig::labels)
+    }
+
+    /// Does it read the whole text again for every token that it writes?
+    pub fn recomputes(&self) -> bool {
+        matches!(self, Self::Decoder(config) if config.stack.mechanism.recomputes())
     }
 
     /// All of its sizes.
@@ -325,6 +332,13 @@ pub struct StackConfig {
     /// Which projections of attention to itself are one matrix.
     #[serde(skip_serializing_if = "Shared::is_none")]
     pub shared_projections: Shared,
+    /// How attention weighs what it sees.
+    #[serde(skip_serializing_if = "MechanismConfig::is_softmax")]
+    pub mechanism: MechanismConfig,
+    /// Two residual streams, from whose end the layers are computed back: memory that does not grow
+    /// with the number of layers.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reversible: bool,
     /// Which layers have biases.
     pub bias: BiasConfig,
     /// α in `x + α·f(x)`.
@@ -357,6 +371,8 @@ impl StackConfig {
             prefix: t.or("prefix", false)?,
             softmax: t.or("softmax", SoftmaxConfig::default())?,
             shared_projections: t.or("shared_projections", Shared::None)?,
+            mechanism: t.or("mechanism", MechanismConfig::default())?,
+            reversible: t.or("reversible", false)?,
             bias: t.or("bias", BiasConfig::NONE)?,
             residual_scale: t.or("residual_scale", 1.0)?,
             dropout: t.or("dropout", DropoutConfig::default())?,
@@ -384,6 +400,8 @@ impl StackConfig {
             prefix: false,
             softmax: SoftmaxConfig::default(),
             shared_projections: Shared::None,
+            mechanism: MechanismConfig::default(),
+            reversible: false,
             bias: BiasConfig::NONE,
             residual_scale: 1.0,
             dropout: DropoutConfig::default(),

@@ -7,10 +7,12 @@ use hearken_tensor::{Param, Tensor, Var, no_grad};
 const DIRECTIONS: u64 = 3;
 
 /// The largest error of the gradient of `loss` along random directions in the space of all
-/// `parameters`, each of which must take part, against differences over `step` (four points:
+/// `parameters` that learn, each of which must take part, against differences over `step` (four points:
 /// fourth order). Relative to the slope, or absolute where that is below 1. Parameters are left as
 /// they were, with gradients.
 pub fn gradient_error(parameters: &[Param], loss: impl Fn() -> Var, step: f32) -> f64 {
+    let learning: Vec<Param> = parameters.iter().filter(|p| p.is_trainable()).cloned().collect();
+    let parameters = &learning[..];
     for parameter in parameters {
         parameter.set_gradient(None);
     }

@@ -140,9 +140,26 @@ impl Scope {
         })
     }
 
+    /// Numbers (rows, columns) that do not learn but are saved with the weights, drawn in a way of
+    /// their own.
+    pub fn constant(
+        &self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+        draw: impl FnOnce(&mut Rng) -> Tensor,
+    ) -> Param {
+        self.frozen().make(name, Role::Table, &[rows, columns], draw)
+    }
+
+    /// A number for a place in the model, which keys its noise.
+    pub fn site(&self, name: &str) -> u64 {
+        stream(0, &self.path(name))
+    }
+
     /// Dropout with chance `p`, keyed by this path.
     pub fn dropout(&self, name: &str, p: f32) -> Dropout {
-        Dropout::new(p, stream(0, &self.path(name)))
+        Dropout::new(p, self.site(name))
     }
 
     fn make(

@@ -22,6 +22,31 @@ pub enum LayerState {
     Carried(Vec<Tensor>),
     /// Hidden states of a source (S, M) and what they are compared by (S, A), which stay.
     Source([Tensor; 2]),
+    /// Sums over all tokens.
+    Sums(Sums),
+    /// The tokens themselves, of a model that reads everything again for every new one: this is the
+    /// only state of all its layers.
+    Tokens(Vec<u32>),
+}
+
+/// Running sums of a sequence: as large after a million tokens as after one.
+#[derive(Clone, Debug)]
+pub struct Sums {
+    len: usize,
+    /// Nothing before the first token.
+    sums: Option<Tensor>,
+}
+
+impl Sums {
+    /// So many numbers, all 0.
+    pub fn new(len: usize) -> Self {
+        Self { len, sums: None }
+    }
+
+    /// The sums, to be added to.
+    pub fn data_mut(&mut self) -> &mut [f32] {
+        self.sums.get_or_insert_with(|| Tensor::zeros([self.len])).data_mut()
+    }
 }
 
 impl LayerState {
@@ -30,6 +55,8 @@ impl LayerState {
             Self::KeyValues(kept) => kept.bytes(),
             Self::Carried(kept) => kept.iter().map(|state| 4 * state.shape().len()).sum(),
             Self::Source(kept) => kept.iter().map(|state| 4 * state.shape().len()).sum(),
+            Self::Sums(Sums { sums, .. }) => sums.as_ref().map_or(0, |x| 4 * x.shape().len()),
+            Self::Tokens(ids) => size_of_val(ids.as_slice()),
         }
     }
 
@@ -38,6 +65,8 @@ impl LayerState {
             Self::KeyValues(kept) => kept.clear(),
             Self::Carried(kept) => kept.clear(),
             Self::Source(_) => {}
+            Self::Sums(kept) => kept.sums = None,
+            Self::Tokens(ids) => ids.clear(),
         }
     }
 
@@ -45,7 +74,15 @@ impl LayerState {
     pub fn key_values(&mut self) -> &mut KeyValues {
         match self {
             Self::KeyValues(kept) => kept,
-            _ => panic!("a recurrent state where keys and values were expected"),
+            _ => panic!("this layer keeps no keys and values"),
+        }
+    }
+
+    /// Sums, for a layer that keeps these.
+    pub fn sums(&mut self) -> &mut Sums {
+        match self {
+            Self::Sums(kept) => kept,
+            _ => panic!("this layer keeps no sums"),
         }
     }
 
@@ -125,6 +162,38 @@ impl Slot {
             self.length
         );
         self.prefix = tokens;
+    }
+
+    /// Can it forget its last tokens? Sums and recurrent states cannot be taken apart: go back to a
+    /// copy instead.
+    pub fn can_be_cut(&self) -> bool {
+        let kept = |state| matches!(state, &LayerState::Sums(_) | &LayerState::Carried(_));
+        !self.layers.iter().any(kept)
+    }
+
+    /// Forgets all but the first `length` tokens; says whether it could.
+    pub fn truncate(&mut self, length: usize) -> bool {
+        if !self.can_be_cut() || length > self.length {
+            return false;
+        }
+        // Keys and values behind `length` are written over by the next ones.
+        self.length = length;
+        for state in &mut self.layers {
+            if let LayerState::Tokens(ids) = state {
+                ids.truncate(length);
+            }
+        }
+        true
+    }
+
+    /// Adds tokens to the state of a model that reads everything again; gives all of them.
+    pub(crate) fn read_again(&mut self, new: &[u32]) -> &[u32] {
+        let [LayerState::Tokens(ids)] = self.layers.as_mut_slice() else {
+            panic!("this model reads every token once")
+        };
+        ids.extend_from_slice(new);
+        self.length = ids.len();
+        ids
     }
 
     /// Forgets all tokens; a source stays.

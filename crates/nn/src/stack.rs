@@ -5,6 +5,7 @@
 //! x = block(x), L times
 //! x = norm(x)                          (pre-norm)
 //! ```
+//! Reversible blocks work on two streams, which begin as x and end as their mean.
 
 use crate::block::{Block, Memory};
 use crate::cache::{CacheKind, KeyValues};
@@ -12,10 +13,10 @@ use crate::config::{Placement, StackConfig};
 use crate::layers::{Direction, Dropout, Norm, Positions};
 use crate::pass::Pass;
 use crate::scope::Scope;
-use crate::slot::{Sequences, Slot};
+use crate::slot::{LayerState, Sequences, Slot};
 use crate::taps::Place;
-use hearken_tensor::ops::{concat::concat, reshape::reshape, slice::slice};
-use hearken_tensor::{Shape, Var, checkpoint};
+use hearken_tensor::ops::{concat::concat, reshape::reshape, scale::scale, slice::slice};
+use hearken_tensor::{Coupling, Shape, Var, checkpoint, reversible};
 use std::sync::Arc;
 
 /// Blocks, one after the other, and the positions that they share.
@@ -28,6 +29,10 @@ pub struct Stack {
     blocks: Vec<Arc<Block>>,
     norm: Option<Norm>,
     checkpointing: bool,
+    /// Are blocks coupled so that they can be computed back from their results?
+    reversible: bool,
+    /// Does a new token change what came of those before it?
+    recomputes: bool,
     place: Place,
 }
 
@@ -45,7 +50,12 @@ impl Stack {
         let per_block = if source_width.is_some() { 3 } else { 2 };
         let scope = scope.starting(config.init, per_block * config.layers);
         let positions = Positions::new(&(&scope / "position"), config, context, direction);
-        let block = |i| Block::new(&(&(&scope / "blocks") / i), config, direction, source_width);
+        assert!(
+            !config.reversible || source_width.is_none(),
+            "reversible blocks attend to their own sequence alone"
+        );
+        let block =
+            |i| Block::new(&(&(&scope / "blocks") / i), config, direction, context, source_width);
         let pre = config.norm.placement == Placement::Pre;
         Self {
             positions: Arc::new(positions),
@@ -56,6 +66,8 @@ impl Stack {
                 Norm::new(&(&scope / "norm"), config.norm, config.width, config.bias.norm)
             }),
             checkpointing: false,
+            reversible: config.reversible,
+            recomputes: config.mechanism.recomputes(),
             place: scope.place(),
         }
     }
@@ -74,7 +86,15 @@ impl Stack {
 
     /// The state of a sequence that has not begun.
     pub fn slot(&self, kind: CacheKind) -> Slot {
+        if self.recomputes {
+            return Slot::new(vec![LayerState::Tokens(Vec::new())]);
+        }
         Slot::new(self.blocks.iter().map(|block| block.state(kind)).collect())
+    }
+
+    /// Does a new token change what came of those before it, so that everything is read again?
+    pub fn recomputes(&self) -> bool {
+        self.recomputes
     }
 
     /// Keys and values of each row of a source in every block, of the memory that [`Stack::forward`]
@@ -159,7 +179,11 @@ impl Stack {
             None => x,
         };
         let mut x = self.dropout.forward(x, pass);
-        for (i, block) in self.blocks.iter().enumerate() {
+        if self.reversible {
+            x = self.reversibly(x, pass, sequences.as_mut());
+        }
+        let blocks = if self.reversible { &[] } else { &*self.blocks };
+        for (i, block) in blocks.iter().enumerate() {
             let slots = sequences.as_mut().map(|sequences| sequences.layer(i));
             let memory = seen_by(memory, i);
             x = if self.checkpointing && slots.is_none() {
@@ -173,6 +197,30 @@ impl Stack {
             sequences.advance();
         }
         x
+    }
+
+    /// Two streams through all blocks. What training needs of them is computed back from their
+    /// ends, unless somebody watches.
+    fn reversibly(&self, x: Var, pass: &Pass, sequences: Option<&mut Sequences<'_, '_>>) -> Var {
+        if sequences.is_none() && !pass.is_watched() {
+            let coupling = |block: &Arc<Block>| {
+                let (f, g) = (block.clone(), block.clone());
+                let (positions, own, other) = (self.positions.clone(), pass.clone(), pass.clone());
+                Coupling::new(
+                    move |x: &Var| f.attention_branch(x, &positions, &own, None),
+                    move |x: &Var| g.feed_forward_branch(x, &other),
+                )
+            };
+            return reversible(&x, self.blocks.iter().map(coupling).collect());
+        }
+        let mut sequences = sequences;
+        let mut streams = [x.clone(), x];
+        for (i, block) in self.blocks.iter().enumerate() {
+            let slots = sequences.as_mut().map(|sequences| sequences.layer(i));
+            streams = block.coupled(streams, &self.positions, pass, slots);
+        }
+        let [a, b] = streams;
+        scale(a + b, 0.5)
     }
 
     /// What the block gets from outside of itself goes in as inputs, so that gradients reach it.

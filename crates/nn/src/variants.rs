@@ -3,10 +3,11 @@
 
 use crate::config::{
     AttentionConfig, BiasConfig, CellKind, Combine, ConvolutionConfig, Cross, DecoderConfig,
-    EncoderConfig, EncoderDecoderConfig, EncoderSizes, ExpertsConfig, FeedForwardConfig,
-    FeedForwardKind, HeadConfig, InitConfig, ModelConfig, NormConfig, NormKind, Placement,
-    PoolerConfig, Pooling, PositionConfig, RecurrentConfig, RecurrentSeq2seqConfig, RopeScaling,
-    Shared, SineOrder, SoftmaxConfig, SourceAttention, StackConfig,
+    EncoderConfig, EncoderDecoderConfig, EncoderSizes, ExpertsConfig, FeatureMap,
+    FeedForwardConfig, FeedForwardKind, HeadConfig, InitConfig, MechanismConfig, ModelConfig,
+    NormConfig, NormKind, Placement, PoolerConfig, Pooling, PositionConfig, RecurrentConfig,
+    RecurrentSeq2seqConfig, RopeScaling, Shared, SineOrder, SoftmaxConfig, SourceAttention,
+    StackConfig,
 };
 
 /// The smallest sensible decoder: 2 layers of width 16, 4 heads, 13 tokens.
@@ -77,6 +78,64 @@ pub fn attentions() -> Vec<(&'static str, AttentionConfig)> {
     ]
 }
 
+/// Every mechanism of attention, with a position that it can be had with.
+pub fn mechanisms() -> Vec<(&'static str, MechanismConfig, PositionConfig)> {
+    let learned = PositionConfig::Learned { combine: Combine::Add };
+    let rope = PositionConfig::Rope { base: 100.0, share: 1.0, scaling: RopeScaling::None };
+    let linear = |map| MechanismConfig::Linear { map };
+    let performer = MechanismConfig::Performer { features: 12, redraw: 0 };
+    vec![
+        ("linear", linear(FeatureMap::Elu), learned.clone()),
+        ("linear squared relu", linear(FeatureMap::SquaredRelu), PositionConfig::None {}),
+        ("performer", performer, learned.clone()),
+        ("performer rope", performer, rope),
+        (
+            "performer redrawn",
+            MechanismConfig::Performer { features: 9, redraw: 2 },
+            PositionConfig::Sinusoidal { combine: Combine::Add, order: SineOrder::Pairs },
+        ),
+        ("lsh", MechanismConfig::Lsh { chunk: 4, buckets: 4, rounds: 2, redraw: 0 }, learned),
+    ]
+}
+
+/// Makes differences of a loss mean something, and says whether there are kinks left: of ReLU, and
+/// where features are all 0 and so is the normaliser. A hash jumps; with all of `tokens` in one chunk
+/// it does not matter. (Chunks are proven by the operation, with its buckets held fixed.)
+pub fn prepare_for_differences(stack: &mut StackConfig, tokens: usize) -> bool {
+    if let MechanismConfig::Lsh { chunk, .. } = &mut stack.mechanism {
+        *chunk = tokens;
+    }
+    stack.feed_forward.kind == FeedForwardKind::Relu
+        || stack.mechanism == MechanismConfig::Linear { map: FeatureMap::SquaredRelu }
+}
+
+/// Decoders that attend in other ways than by softmax, or whose layers are reversible.
+fn efficient() -> Vec<(&'static str, DecoderConfig)> {
+    let mut found: Vec<(&str, DecoderConfig)> = mechanisms()
+        .into_iter()
+        .map(|(name, mechanism, position)| {
+            (name, with(|stack| (stack.mechanism, stack.position) = (mechanism, position)))
+        })
+        .collect();
+    let linear = MechanismConfig::Linear { map: FeatureMap::Elu };
+    found.extend([
+        (
+            "linear grouped heads",
+            with(|stack| {
+                (stack.mechanism, stack.kv_heads, stack.value_width) = (linear, Some(2), Some(7));
+            }),
+        ),
+        ("reversible", with(|stack| stack.reversible = true)),
+        (
+            "reversible linear",
+            with(|stack| {
+                (stack.reversible, stack.mechanism, stack.residual_scale) = (true, linear, 0.5);
+            }),
+        ),
+    ]);
+    found
+}
+
 /// All combinations of position and pattern, and one of everything else.
 pub fn all() -> Vec<(String, DecoderConfig)> {
     let mut all = Vec::new();
@@ -108,8 +167,8 @@ pub fn all() -> Vec<(String, DecoderConfig)> {
             all.push((format!("{kind:?} {placement:?}"), with(|stack| stack.norm = norm)));
         }
     }
-    let others = [others(), mixtures(), mixings()].concat();
-    all.extend(others.into_iter().map(|(name, config)| (name.to_owned(), config)));
+    let named = [others(), mixtures(), mixings()].concat().into_iter().chain(efficient());
+    all.extend(named.map(|(name, config)| (name.to_owned(), config)));
     all
 }
 
@@ -302,6 +361,11 @@ pub fn encoders() -> Vec<(String, EncoderConfig)> {
             }
         }
     }
+    let mut linformer = encoder();
+    linformer.stack.mechanism = MechanismConfig::Linformer { rank: 5 };
+    found.push(("linformer".to_owned(), linformer.clone()));
+    linformer.stack.kv_heads = Some(2);
+    found.push(("linformer grouped heads".to_owned(), linformer));
     found.push(("bert, own head".to_owned(), EncoderConfig { tied: false, ..encoder() }));
     let plain = HeadConfig::Tokens { transform: false };
     let own_plain = EncoderConfig { tied: false, head: plain, ..modern_encoder() };

@@ -1,14 +1,20 @@
 //! Stacks of every direction: who sees whom, attention to another sequence, and their gradients.
 
+use hearken_kernels::threads::with_threads;
 use hearken_nn::block::Memory;
-use hearken_nn::config::{AttentionConfig, DropoutConfig, Placement, PositionConfig, StackConfig};
+use hearken_nn::config::{
+    AttentionConfig, DropoutConfig, InitConfig, MechanismConfig, Placement, PositionConfig,
+    StackConfig,
+};
 use hearken_nn::layers::Direction;
 use hearken_nn::pass::{Layout, Noise, Pass};
 use hearken_nn::scope::{Scope, Weights};
 use hearken_nn::stack::Stack;
+use hearken_nn::taps::Taps;
 use hearken_nn::variants;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Tensor, Var, no_grad};
+use std::sync::Arc;
 
 const ROWS: usize = 2;
 const TOKENS: usize = 9;
@@ -240,4 +246,121 @@ fn padding_of_the_source_is_seen_by_nobody() {
     assert_eq!(before, out(&source));
     source.data_mut()[(SOURCE + 3) * SOURCE_WIDTH..].fill(3.0);
     assert_ne!(before, out(&source));
+}
+
+/// Stacks of every mechanism, in the directions that it can look in.
+fn mechanisms() -> Vec<(String, StackConfig, Direction)> {
+    let linformer = MechanismConfig::Linformer { rank: 4 };
+    let linformer = ("linformer", linformer, PositionConfig::None {});
+    let mut found = Vec::new();
+    for (name, mechanism, position) in variants::mechanisms().into_iter().chain([linformer]) {
+        let config = StackConfig { mechanism, position, ..config() };
+        for direction in [Direction::Causal, Direction::Bidirectional] {
+            if name != "linformer" || direction == Direction::Bidirectional {
+                found.push((format!("{name}, {direction:?}"), config.clone(), direction));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_mechanism_sees_what_comes_later_or_what_is_padding() {
+    for (name, config, direction) in mechanisms() {
+        let (stack, _) = stack(&StackConfig { layers: 1, ..config.clone() }, direction, None);
+        // Buckets fill up, and with them may change which earlier token sees which.
+        if direction == Direction::Causal && !config.mechanism.recomputes() {
+            assert_eq!(touched(&stack, 3, &Layout::default()), [3, 4, 5, 6, 7, 8], "{name}");
+        }
+        if direction == Direction::Bidirectional && !config.mechanism.recomputes() {
+            assert_eq!(touched(&stack, 3, &Layout::default()).len(), TOKENS, "{name}");
+        }
+        let got = touched(&stack, 6, &Layout::padded(&[5, TOKENS]));
+        assert!(got.iter().all(|t| *t >= 5), "{name}: padding reaches {got:?}");
+    }
+}
+
+#[test]
+fn packed_documents_are_read_alone_by_every_mechanism() {
+    let width = config().width;
+    let segments = [1, 1, 1, 1, 2, 2, 2, 0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2];
+    let positions = [0, 1, 2, 3, 0, 1, 2, 0, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6];
+    let layout = Layout::packed(&segments, &positions);
+    for (name, config, direction) in mechanisms() {
+        // Mixtures are of whole rows, and chunks of buckets are those of whole rows.
+        if name.starts_with("linformer") || config.mechanism.recomputes() {
+            continue;
+        }
+        let (stack, _) = stack(&config, direction, None);
+        let x = input();
+        let together = run(&stack, &x, layout.clone());
+        for (start, length) in [(0, 4), (4, 3), (TOKENS, 2), (TOKENS + 2, 7)] {
+            let data = &x.data()[start * width..(start + length) * width];
+            let alone = run(&stack, &Tensor::new([1, length, width], data), Layout::default());
+            for (a, b) in alone.iter().zip(&together[start * width..]) {
+                assert!((a - b).abs() < 2e-5, "{name}: {a} alone, {b} packed");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_mechanism_gives_the_same_bits_on_any_number_of_threads() {
+    for (name, config, direction) in mechanisms() {
+        let run = |threads| {
+            with_threads(threads, || {
+                let (stack, parameters) = stack(&config, direction, None);
+                let pass = Pass::train(Noise { seed: 1, step: 2 });
+                let x = Var::leaf(input());
+                let out = stack.forward(x.clone(), None, &pass, None);
+                out.backward_with(Rng::new(9).normal(out.shape(), 1.0));
+                let learning = parameters.iter().filter(|p| p.is_trainable());
+                let all = learning.map(Param::gradient).chain([x.gradient()]);
+                let all: Vec<Vec<f32>> = all.map(|g| g.unwrap().data().to_vec()).collect();
+                (out.value().data().to_vec(), all)
+            })
+        };
+        let alone = run(1);
+        for threads in [2, 3, 4] {
+            assert!(run(threads) == alone, "{name} on {threads} threads");
+        }
+    }
+}
+
+/// Value and gradients of a deep stack, computed back or kept. A pass that is watched keeps.
+fn deep(layers: usize, keeping: bool) -> (Tensor, Vec<Tensor>) {
+    let init = InitConfig { deviation: 0.15, ..config().init };
+    let dropout = DropoutConfig::everywhere(0.1);
+    let config = StackConfig { layers, reversible: true, init, dropout, ..config() };
+    let (stack, parameters) = stack(&config, Direction::Causal, None);
+    let mut pass = Pass::train(Noise { seed: 1, step: 2 });
+    if keeping {
+        pass = pass.watched(&Arc::new(Taps::new().record("norm")));
+    }
+    let x = Var::leaf(input());
+    let out = stack.forward(x.clone(), None, &pass, None);
+    out.backward_with(Rng::new(9).normal(out.shape(), 1.0));
+    let all = parameters.iter().map(Param::gradient).chain([x.gradient()]);
+    (out.value().clone(), all.map(|g| g.expect("everything takes part")).collect())
+}
+
+#[test]
+fn reversible_layers_have_the_gradients_of_kept_activations() {
+    let mut report = Vec::new();
+    for layers in [1, 6, 12, 24] {
+        let ((value, got), (kept, want)) = (deep(layers, false), deep(layers, true));
+        assert_eq!(value.data(), kept.data(), "{layers} layers");
+        let largest = |g: &Tensor| g.data().iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+        let mut worst = 0.0_f32;
+        for (got, want) in got.iter().zip(&want) {
+            let pairs = got.data().iter().zip(want.data());
+            let off = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            worst = worst.max(off / largest(want).max(1e-3));
+        }
+        report.push((layers, worst));
+        assert!(worst < 1e-4, "{layers} layers: {worst}");
+    }
+    println!(
+        "layers, largest difference of a gradient as a share of its largest number: {report:?}"
+    );
 }

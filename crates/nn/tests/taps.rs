@@ -63,7 +63,8 @@ fn gradients(parameters: &[Param], value: &Var) -> (Tensor, Vec<(String, Tensor)
         p.set_gradient(None);
         (p.name().to_owned(), gradient)
     };
-    (value.value().clone(), parameters.iter().map(gradient).collect())
+    let learning = parameters.iter().filter(|p| p.is_trainable());
+    (value.value().clone(), learning.map(gradient).collect())
 }
 
 fn assert_equal(what: &str, parameters: &[Param], usual: &Var, watched: &Var) {

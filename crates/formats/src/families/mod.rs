@@ -77,13 +77,10 @@ impl Family {
     /// Does the family know what is special about a model's blocks? Only ours knows everything.
     fn knows(&self, config: &ModelConfig) -> bool {
         let Some(stack) = config.stack() else { return true };
-        let usual = StackConfig::new(1, 1, 1);
-        let mixes = (stack.softmax, stack.shared_projections, stack.prefix)
-            == (usual.softmax, usual.shared_projections, usual.prefix);
         match self.model_type {
             "hearken" => true,
-            "mixtral" => mixes,
-            _ => mixes && stack.experts.is_none(),
+            "mixtral" => stack.is_usual(),
+            _ => stack.is_usual() && stack.experts.is_none(),
         }
     }
 

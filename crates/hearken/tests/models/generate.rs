@@ -267,3 +267,45 @@ fn samples_are_the_texts_of_their_seeds() {
     let both = ["--prompt", "a", "--samples", "2", "--beams", "2"];
     run(&mut with_model(&["generate"], directory.path(), &both)).refused("--beams");
 }
+
+#[test]
+fn a_draft_writes_the_same_text_and_says_how_much_was_kept() {
+    let (directory, draft) = (model_directory(), model_directory());
+    let draft = draft.path().to_str().unwrap();
+    // Longer than the context of 16.
+    let rest = ["--prompt", "once", "--temperature", "0", "-n", "40"];
+    let plain = text(directory.path(), &rest);
+    let with = ["--draft", draft, "--draft-tokens", "3"];
+    let ran = run(&mut with_model(&["generate"], directory.path(), &[&rest[..], &with].concat()));
+    let ran = ran.succeeded();
+    assert_eq!(ran.stdout, plain);
+    assert!(ran.stderr.contains("drafted tokens (100 %)"), "{}", ran.stderr);
+    let json = generate(directory.path(), &[&rest[..], &with].concat());
+    assert_eq!(json["draft"]["kept"], json["draft"]["drafted"]);
+    assert_eq!(json["draft"]["rate"], 1.0);
+    let refused = |rest: &[&str], message: &str| {
+        run(&mut with_model(&["generate"], directory.path(), rest)).refused(message);
+    };
+    refused(&["--prompt", "a", "--draft", draft, "--draft-tokens", "8"], "--draft-tokens");
+    refused(&["--prompt", "a", "--draft", draft, "--cache", "none"], "--cache is none");
+    refused(&["--prompt", "a", "--draft", draft, "--beams", "2"], "--beams");
+}
+
+#[test]
+fn contrastive_search_is_greedy_without_a_penalty_and_checks_its_settings() {
+    let directory = model_directory();
+    let of =
+        |more: &[&str]| text(directory.path(), &[&["--prompt", "once", "-n", "30"], more].concat());
+    let greedy = of(&["--temperature", "0"]);
+    assert_eq!(of(&["--contrastive", "0,4"]), greedy);
+    assert_ne!(of(&["--contrastive", "0.9,4"]), greedy);
+    let json = generate(directory.path(), &["--prompt", "once", "--contrastive", "0.6,3"]);
+    assert_eq!(json["seed"], Value::Null);
+    let refused = |value: &str, message: &str| {
+        let rest = ["--prompt", "a", "--contrastive", value];
+        run(&mut with_model(&["generate"], directory.path(), &rest)).refused(message);
+    };
+    refused("1.5,4", "penalty of contrastive search is 1.5");
+    refused("0.5,0", "among 0 candidates");
+    refused("0.5", "such as 0.6,4");
+}

@@ -30,9 +30,11 @@
 
 mod backward;
 mod bands;
+pub mod features;
 mod few;
 mod forward;
 mod inspect;
+pub mod linear;
 pub mod pages;
 mod products;
 mod rows;

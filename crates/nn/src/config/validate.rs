@@ -45,6 +45,7 @@ impl DecoderConfig {
             check_sizes("model", &[("vocabulary", self.vocabulary, MOST)])?;
         }
         self.stack.validate("model")?;
+        self.stack.validate_causal("model")?;
         check_tied(self.tied, &self.stack)?;
         check_parameters(&self.stack, 2.0 * self.vocabulary as f64 + self.context as f64)
     }
@@ -134,6 +135,12 @@ impl EncoderDecoderConfig {
         let encoder = self.encoder_stack();
         self.stack.validate("model")?;
         encoder.validate("model.encoder")?;
+        if !self.stack.mechanism.is_softmax() || self.stack.reversible || self.stack.prefix {
+            return Err(Error::new(
+                "model.kind is encoder-decoder, and model.mechanism, reversible or prefix is given",
+                "both stacks attend by softmax: leave these out",
+            ));
+        }
         check_tied(self.tied, &self.stack)?;
         let (ours, theirs) = (self.stack.layers, encoder.layers);
         if self.cross == Cross::Layers && ours != theirs {
@@ -224,6 +231,7 @@ impl StackConfig {
         )?;
         self.validate_heads(prefix)?;
         self.validate_position(prefix)?;
+        self.validate_mechanism(prefix)?;
         if let AttentionConfig::Window { size: 0 } | AttentionConfig::Sparse { window: 0, .. } =
             self.attention
         {

@@ -59,8 +59,22 @@ impl Residual {
         if self.scale == 1.0 && self.dropout.noise(pass).is_none() {
             return pass.tap(&self.block, self.sum, layer(input, Some(x)));
         }
-        let branch = self.dropout.forward(layer(input, None), pass);
-        let branch = if self.scale == 1.0 { branch } else { ops::scale::scale(branch, self.scale) };
-        pass.tap(&self.block, self.sum, x + branch)
+        self.tap_sum(x + self.scaled(layer(input, None), pass), pass)
+    }
+
+    fn scaled(&self, branch: Var, pass: &Pass) -> Var {
+        let branch = self.dropout.forward(branch, pass);
+        if self.scale == 1.0 { branch } else { ops::scale::scale(branch, self.scale) }
+    }
+
+    /// What the layer adds to the sum, by itself: `α·f(norm(x))`.
+    pub fn branch(&self, x: &Var, pass: &Pass, layer: impl FnOnce(&Var) -> Var) -> Var {
+        assert_eq!(self.placement, Placement::Pre, "only with pre-norm is there a sum by itself");
+        self.scaled(layer(&self.norm.forward(x, pass)), pass)
+    }
+
+    /// Shows the sum.
+    pub fn tap_sum(&self, sum: Var, pass: &Pass) -> Var {
+        pass.tap(&self.block, self.sum, sum)
     }
 }

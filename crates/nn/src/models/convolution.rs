@@ -9,7 +9,7 @@
 //! ```
 //! What it keeps of a sequence that is being decoded: the last inputs of every layer.
 
-use super::recurrent::{ENDLESS, step_in_groups};
+use super::recurrent::{ENDLESS, read_in_groups};
 use super::{Generates, Model, PredictsTokens, Tokens};
 use crate::cache::CacheKind;
 use crate::config::{ConvolutionConfig, ModelConfig};
@@ -88,8 +88,7 @@ impl ConvolutionModel {
             feed.slot.advance(length);
         }
         let hidden = self.norm.forward(&x, &pass);
-        let hidden = hidden.value().data().chunks_exact(width);
-        hidden.skip(length - 1).step_by(length).flatten().copied().collect()
+        hidden.value().data().to_vec()
     }
 }
 
@@ -149,10 +148,7 @@ impl Generates for ConvolutionModel {
         Slot::new(vec![LayerState::Carried(Vec::new()); self.blocks.len()])
     }
 
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
-        no_grad(|| {
-            let rows = step_in_groups(feeds, |group| self.advance(group), self.config.width);
-            self.head().last_logits(&rows)
-        })
+    fn step_hidden(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        no_grad(|| read_in_groups(feeds, |group| self.advance(group), self.config.width))
     }
 }

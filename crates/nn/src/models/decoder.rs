@@ -105,30 +105,46 @@ impl Generates for Decoder {
         self.stack.slot(kind)
     }
 
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+    fn recomputes(&self) -> bool {
+        self.stack.recomputes()
+    }
+
+    fn step_hidden(&self, feeds: &mut [Feed<'_>]) -> Tensor {
         no_grad(|| {
-            let (ids, ends) = rows_of(feeds);
+            if self.stack.recomputes() {
+                return self.read_again(feeds);
+            }
+            let ids = new_tokens(feeds);
             let x = self.embedding.forward(&ids, [1, ids.len()]); // (1, rows, C)
             let sequences = Sequences::new(feeds);
-            let hidden = self.stack.forward(x, &[], &Pass::evaluate(), Some(sequences));
-            self.head().last_logits(&last_rows(hidden.value(), &ends))
+            rows_of(self.stack.forward(x, &[], &Pass::evaluate(), Some(sequences)))
         })
     }
 }
 
-/// The new tokens of all sequences next to each other, and where those of each end.
-pub(super) fn rows_of(feeds: &[Feed<'_>]) -> (Vec<u32>, Vec<usize>) {
-    let ids = feeds.iter().flat_map(|feed| feed.ids).copied().collect();
-    let ends = feeds.iter().scan(0, |end, feed| {
-        *end += feed.ids.len();
-        Some(*end)
-    });
-    (ids, ends.collect())
+/// The new tokens of all sequences, one after the other.
+pub(super) fn new_tokens(feeds: &[Feed<'_>]) -> Vec<u32> {
+    feeds.iter().flat_map(|feed| feed.ids).copied().collect()
 }
 
-/// The last row of each sequence of `hidden` (1, rows, C): (N, 1, C).
-pub(super) fn last_rows(hidden: &Tensor, ends: &[usize]) -> Tensor {
-    let (data, width) = (hidden.data(), hidden.shape().width());
-    let last = ends.iter().flat_map(|end| &data[(end - 1) * width..end * width]);
-    Tensor::new([ends.len(), 1, width], &last.copied().collect::<Vec<f32>>())
+/// The rows (rows, C) of hidden states (1, rows, C).
+pub(super) fn rows_of(hidden: Var) -> Tensor {
+    let (rows, width) = (hidden.shape().rows(), hidden.shape().width());
+    hidden.into_value().reshape([rows, width])
+}
+
+impl Decoder {
+    /// The rows of [`Generates::step_hidden`], with every sequence read from its beginning.
+    fn read_again(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        let width = self.config.stack.width;
+        let mut rows = Vec::new();
+        for feed in feeds {
+            let new = feed.ids.len();
+            assert!(new > 0, "a sequence without a new token");
+            let ids = feed.slot.read_again(feed.ids);
+            let hidden = self.hidden(&Tokens::new(ids, 1), &Pass::evaluate());
+            rows.extend_from_slice(&hidden.value().data()[(ids.len() - new) * width..]);
+        }
+        Tensor::new([rows.len() / width, width], &rows)
+    }
 }

@@ -8,7 +8,7 @@
 //! Token vectors may be scaled by √C, and h by 1/√C. Layer by layer, block i of the decoder attends to
 //! what block i of the encoder gives.
 
-use super::decoder::{last_rows, rows_of};
+use super::decoder::{new_tokens, rows_of};
 use super::{Generates, Model, PredictsTokens, Tokens, Translates};
 use crate::block::Memory;
 use crate::cache::CacheKind;
@@ -175,14 +175,13 @@ impl Generates for EncoderDecoder {
         self.decoder.slot(kind)
     }
 
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+    fn step_hidden(&self, feeds: &mut [Feed<'_>]) -> Tensor {
         no_grad(|| {
-            let (ids, ends) = rows_of(feeds);
+            let ids = new_tokens(feeds);
             let x = self.embedded(&self.embedding, &ids, [1, ids.len()]); // (1, rows, C)
             let sequences = Sequences::new(feeds);
             let hidden = self.decoder.forward(x, &[], &Pass::evaluate(), Some(sequences));
-            let last = Var::constant(last_rows(hidden.value(), &ends)); // (N, 1, C)
-            self.head().last_logits(self.for_head(last).value())
+            rows_of(self.for_head(hidden))
         })
     }
 }

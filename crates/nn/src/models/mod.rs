@@ -192,11 +192,38 @@ pub trait Generates: PredictsTokens {
     /// The state of a sequence that has not begun.
     fn slot(&self, kind: CacheKind) -> Slot;
 
-    /// The logits after the last token of each sequence (N, V), which continue their slots. The
-    /// sequences may have any lengths and any numbers of new tokens; on vector instruction sets what
-    /// one gets is to the bit what it gets alone. Panics if one has no new token, or more than the
-    /// model's positions reach.
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor;
+    /// Does it read the whole sequence again for every new token, because a new one changes what
+    /// came of the others?
+    fn recomputes(&self) -> bool {
+        false
+    }
+
+    /// What the head is multiplied with, of all new tokens of all sequences, which continue their
+    /// slots: (rows, C). The sequences may have any lengths and any numbers of new tokens; on vector
+    /// instruction sets what one gets is to the bit what it gets alone. Panics if one has no new
+    /// token, or more than the model's positions reach.
+    fn step_hidden(&self, feeds: &mut [Feed<'_>]) -> Tensor;
+
+    /// The logits after rows (rows, C) of [`Generates::step_hidden`]: (rows, V).
+    fn logits_after(&self, hidden: &Tensor) -> Tensor {
+        let [rows, width] = hidden.dims();
+        no_grad(|| self.head().last_logits(&hidden.clone().reshape([rows, 1, width])))
+    }
+
+    /// The logits after the last token of each sequence (N, V), which continue their slots as those
+    /// of [`Generates::step_hidden`] do.
+    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        let lengths: Vec<usize> = feeds.iter().map(|feed| feed.ids.len()).collect();
+        let hidden = self.step_hidden(feeds);
+        let (data, width) = (hidden.data(), hidden.shape().width());
+        let mut end = 0;
+        let mut last = Vec::with_capacity(lengths.len() * width);
+        for length in &lengths {
+            end += length;
+            last.extend_from_slice(&data[(end - 1) * width..end * width]);
+        }
+        self.logits_after(&Tensor::new([lengths.len(), width], &last))
+    }
 
     /// Is a prompt a prefix, whose tokens see each other in both directions?
     fn reads_prefix(&self) -> bool {

@@ -96,8 +96,7 @@ impl Recurrent {
             }
             feed.slot.advance(length);
         }
-        let hidden = hidden.value().data().chunks_exact(width);
-        hidden.skip(length - 1).step_by(length).flatten().copied().collect()
+        hidden.value().data().to_vec()
     }
 }
 
@@ -170,18 +169,14 @@ impl Generates for Recurrent {
         Slot::new(vec![LayerState::Carried(Vec::new()); self.stack.states()])
     }
 
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
-        no_grad(|| {
-            let width = self.config.width;
-            let rows = step_in_groups(feeds, |group| self.advance(group), width);
-            self.head().last_logits(&rows)
-        })
+    fn step_hidden(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        no_grad(|| read_in_groups(feeds, |group| self.advance(group), self.config.width))
     }
 }
 
-/// The last hidden states (N, 1, C) of sequences: of those with one new token together, of the others
-/// one by one, so that nothing is computed for padding.
-pub(super) fn step_in_groups(
+/// The hidden states (rows, C) of all new tokens of sequences: of those with one new token together,
+/// of the others one by one, so that nothing is computed for padding.
+pub(super) fn read_in_groups(
     feeds: &mut [Feed<'_>],
     mut advance: impl FnMut(&mut [&mut Feed<'_>]) -> Vec<f32>,
     width: usize,
@@ -203,5 +198,6 @@ pub(super) fn step_in_groups(
             rows[place] = row.to_vec();
         }
     }
-    Tensor::new([feeds.len(), 1, width], &rows.concat())
+    let rows = rows.concat();
+    Tensor::new([rows.len() / width, width], &rows)
 }

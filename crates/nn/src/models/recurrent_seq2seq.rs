@@ -12,7 +12,7 @@
 //! fit into M numbers; with attention (Bahdanau et al. 2015) the decoder looks it up. A fixed vector is
 //! a source of a single hidden state, so both are the same model from there on.
 
-use super::recurrent::step_in_groups;
+use super::recurrent::read_in_groups;
 use super::{Generates, Model, PredictsTokens, Tokens, Translates};
 use crate::block::Memory;
 use crate::cache::CacheKind;
@@ -212,8 +212,7 @@ impl RecurrentSeq2seq {
             }
             feed.slot.advance(length);
         }
-        let hidden = hidden.value().data().chunks_exact(width);
-        hidden.skip(length - 1).step_by(length).flatten().copied().collect()
+        hidden.value().data().to_vec()
     }
 
     /// The sources of sequences, padded to the longest.
@@ -337,10 +336,7 @@ impl Generates for RecurrentSeq2seq {
         Slot::new(vec![LayerState::Carried(Vec::new()); self.config.layers])
     }
 
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
-        no_grad(|| {
-            let rows = step_in_groups(feeds, |group| self.advance(group), self.config.width);
-            self.head().last_logits(&rows)
-        })
+    fn step_hidden(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        no_grad(|| read_in_groups(feeds, |group| self.advance(group), self.config.width))
     }
 }

@@ -1,4 +1,4 @@
-//! `out = f(x)`, element by element: ReLU, squared ReLU, GELU (exact and by tanh), SiLU, tanh.
+//! `out = f(x)`, element by element: ReLU, squared ReLU, GELU (exact and by tanh), SiLU, tanh, ELU + 1.
 //!
 //! | | f(x) | f′(x) |
 //! |---|---|---|
@@ -8,6 +8,7 @@
 //! | its tanh approximation | x·σ(2u), u = √(2/π)(x + 0.044715x³) | σ + x·σ(1 − σ)·2u′ |
 //! | SiLU | x·σ(x) | σ(x)·(1 + x·(1 − σ(x))) |
 //! | tanh | tanh(x) | 1 − tanh²(x) |
+//! | ELU + 1 | x + 1 if x > 0, else eˣ | 1 if x > 0, else eˣ |
 //!
 //! Φ and φ are the distribution and the density of the normal distribution, σ(x) = 1/(1 + e⁻ˣ).
 //! 1. `dx = dout · f′(x)`
@@ -95,6 +96,7 @@ pub(crate) fn reference(f: Activation, x: f64) -> f64 {
         }
         Activation::Silu => x * sigmoid(x),
         Activation::Tanh => x.tanh(),
+        Activation::EluPlusOne => if x > 0.0 { x + 1.0 } else { x.exp() },
     }
 }
 
@@ -125,7 +127,8 @@ pub fn cases() -> Vec<Case> {
         case(Activation::Gelu, "gelu", x.clone(), "F.gelu(x)"),
         case(Activation::GeluTanh, "gelu_tanh", x.clone(), "F.gelu(x, approximate='tanh')"),
         case(Activation::Silu, "silu", x.clone(), "F.silu(x)"),
-        case(Activation::Tanh, "tanh", x, "torch.tanh(x)"),
+        case(Activation::Tanh, "tanh", x.clone(), "torch.tanh(x)"),
+        case(Activation::EluPlusOne, "elu_plus_one", x, "F.elu(x) + 1"),
         case(Activation::Silu, "silu_many", many, "F.silu(x)"),
     ]
 }
@@ -162,7 +165,8 @@ mod tests {
             let limit = if f == Activation::Tanh { 1.0 } else { f32::INFINITY };
             assert_eq!(out.value().data()[0], limit, "{f:?}");
             assert!(out.value().data()[1].is_nan(), "{f:?}");
-            assert_eq!(out.value().data()[2], 0.0, "{f:?}");
+            let at_zero = if f == Activation::EluPlusOne { 1.0 } else { 0.0 };
+            assert_eq!(out.value().data()[2], at_zero, "{f:?}");
             out.backward_with(Tensor::full([3], 1.0));
             let dx = x.gradient().unwrap();
             let limit = match f {

@@ -1,5 +1,6 @@
 //! `hearken bench attention`: scaled dot-product attention over long sequences.
 
+use super::mechanism::{Mechanism, Ready, slope};
 use super::timing::{Times, repeat, timed};
 use super::{Memory, Report, check_memory, requests, seconds};
 use crate::failure::Failure;
@@ -7,7 +8,7 @@ use crate::machine::{Machine, Peak};
 use hearken::kernels::attention::scores::{Causal, Window};
 use hearken::show::number::{megabytes, percent};
 use hearken::show::{Columns, StatusLine, Terminal};
-use hearken::tensor::ops::attention::{Attend, attention};
+use hearken::tensor::ops::attention::Attend;
 use hearken::tensor::rng::Rng;
 use hearken::tensor::{Tensor, Var};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", value_parser = count)]
     window: Option<u32>,
 
+    /// How visible values are weighed
+    #[arg(long, value_name = "KIND", default_value = "softmax")]
+    mechanism: Mechanism,
+
     /// Time the gradients too
     #[arg(long)]
     backward: bool,
@@ -70,11 +75,12 @@ Examples:
   hearken bench attention --causal --backward
   hearken bench attention --tokens 16384 --window 256 --backward --json
   hearken bench attention --heads 32 --kv-heads 8 --head-width 128 --causal
+  hearken bench attention --mechanism linear --causal --tokens 2048,4096,8192,16384
 
 Keys of --json:
   machine, peak   as in 'hearken doctor --json'; peak is on all threads
   results         per length: tokens, heads, kv_heads, head_width, causal, window,
-                  backward, forward_seconds, backward_seconds, seconds (each with
+                  mechanism, backward, forward_seconds, backward_seconds, seconds (each with
                   calls, median, min, spread), gflops, share_of_peak, operand_bytes
                   (queries, keys, values and result), memory (resident, tensors:
                   the most needed, in bytes)";
@@ -88,6 +94,8 @@ struct Shape {
     head_width: usize,
     causal: bool,
     window: Option<usize>,
+    #[serde(default)]
+    mechanism: Mechanism,
     backward: bool,
 }
 
@@ -113,6 +121,18 @@ impl Shape {
                 format!("choose a divisor of {heads}"),
             ));
         }
+        if self.mechanism != Mechanism::Softmax && window.is_some() {
+            return Err(Failure::input(
+                "a window hides single scores, which only softmax computes",
+                "leave --window or --mechanism out",
+            ));
+        }
+        if self.mechanism == Mechanism::Lsh && heads != kv_heads {
+            return Err(Failure::input(
+                "queries and keys are one vector under lsh, and there are fewer of keys",
+                "leave --kv-heads out",
+            ));
+        }
         // Operands and result, their gradients, and what backward keeps on its way.
         check_memory(self.operand_bytes().and_then(|bytes| bytes.checked_mul(3)))
     }
@@ -131,8 +151,14 @@ impl Shape {
 
     /// Floating-point operations of one run.
     fn operations(&self) -> f64 {
-        let products = if self.backward { 7.0 } else { 2.0 };
-        products * 2.0 * self.head_width as f64 * self.heads as f64 * self.pairs()
+        let heads = [self.heads, self.kv_heads];
+        let forward = self.mechanism.operations(self.pairs(), self.tokens, heads, self.head_width);
+        let backward = match self.mechanism {
+            _ if !self.backward => 0.0,
+            Mechanism::Softmax | Mechanism::Lsh => 2.5, // five products for two
+            Mechanism::Linear | Mechanism::Performer => 2.0,
+        };
+        forward * (1.0 + backward)
     }
 
     fn name(&self) -> String {
@@ -143,6 +169,10 @@ impl Shape {
             Some(window) => format!("window {window}"),
             None if self.causal => "causal".to_owned(),
             None => "full".to_owned(),
+        };
+        let visible = match self.mechanism {
+            Mechanism::Softmax => visible,
+            other => format!("{visible}, {other:?}").to_lowercase(),
         };
         let ways = if self.backward { "forward and backward" } else { "forward" };
         format!("{heads} heads of {head_width}{groups}, {visible}, {ways}")
@@ -182,7 +212,7 @@ struct Run {
     shape: Shape,
     operands: [Tensor; 3], // queries (1, T, H·D), keys and values (1, T, K·D)
     dout: Tensor,          // (1, T, H·D)
-    attend: Attend,
+    ready: Ready,
 }
 
 impl Run {
@@ -198,7 +228,8 @@ impl Run {
             None => attend,
         };
         let operands = [normal(1, wide[0]), normal(2, wide[1]), normal(3, wide[2])];
-        Ok(Self { shape, operands, dout: normal(4, wide[0]), attend })
+        let ready = shape.mechanism.ready(attend, shape.causal, head_width, tokens);
+        Ok(Self { shape, operands, dout: normal(4, wide[0]), ready })
     }
 
     /// Seconds of one forward and one backward (0 if not wanted).
@@ -207,7 +238,7 @@ impl Run {
             if self.shape.backward { Var::leaf(x.clone()) } else { Var::constant(x.clone()) }
         });
         let mut out = None;
-        let forward = timed(|| out = Some(attention(&q, &k, &v, &[], &self.attend)));
+        let forward = timed(|| out = Some(self.ready.run([&q, &k, &v])));
         let backward = match out.filter(|_| self.shape.backward) {
             Some(out) => timed(|| out.backward_with(self.dout.clone())),
             None => 0.0,
@@ -227,6 +258,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         head_width: arguments.head_width as usize,
         causal: arguments.causal || arguments.window.is_some(),
         window: arguments.window.map(|window| window as usize),
+        mechanism: arguments.mechanism,
         backward: arguments.backward,
     };
     let shapes: Vec<Shape> = arguments.tokens.iter().map(shape).collect();
@@ -270,6 +302,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             writeln!(out, "{}", columns.row(&cells))?;
         }
         results.push(result);
+    }
+    let times: Vec<(f64, f64)> =
+        results.iter().map(|r| (r.shape.tokens as f64, r.seconds.median)).collect();
+    if let Some(slope) = slope(&times).filter(|_| !arguments.json) {
+        writeln!(out, "time grows as tokens to the power of {slope:.2}")?;
     }
     if arguments.json {
         let version = env!("CARGO_PKG_VERSION");
@@ -337,8 +374,8 @@ mod tests {
 
     fn shape(tokens: usize, window: Option<usize>) -> Shape {
         let (heads, kv_heads, head_width) = (4, 2, 8);
-        let causal = window.is_some();
-        Shape { tokens, heads, kv_heads, head_width, causal, window, backward: false }
+        let (causal, mechanism) = (window.is_some(), Mechanism::Softmax);
+        Shape { mechanism, tokens, heads, kv_heads, head_width, causal, window, backward: false }
     }
 
     #[test]
@@ -366,6 +403,8 @@ mod tests {
             Shape { kv_heads: 3, ..shape(3, None) },
             Shape { kv_heads: 0, ..shape(3, None) },
             Shape { tokens: usize::MAX, ..shape(3, None) },
+            Shape { mechanism: Mechanism::Linear, ..shape(3, Some(2)) },
+            Shape { mechanism: Mechanism::Lsh, ..shape(3, None) },
         ];
         for shape in wrong {
             let Err(Failure::Error(error)) = shape.check() else { panic!("{shape:?}") };

@@ -3,6 +3,7 @@
 mod attention;
 mod gemm;
 mod generate;
+mod mechanism;
 mod profile_svg;
 mod requests;
 mod scaling;

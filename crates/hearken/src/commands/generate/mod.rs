@@ -11,6 +11,7 @@ use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
 use crate::terminal::{Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::BeamSearch;
+use hearken::infer::contrastive::Contrastive;
 use hearken::infer::generate::Request;
 use hearken::infer::sampler::Sampling;
 use hearken::nn::cache::CacheKind;
@@ -19,7 +20,7 @@ use prompt::Prompt;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use write::{Form, Writer};
 
@@ -105,6 +106,22 @@ pub(crate) struct Arguments {
     )]
     length_penalty: f32,
 
+    /// A smaller model with the same tokenizer, which drafts tokens for this one to check: the same
+    /// text, sooner
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["beams", "samples", "contrastive"])]
+    draft: Option<PathBuf>,
+
+    /// Tokens that are drafted at a time, 1 to 7
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "draft",
+        value_parser = clap::value_parser!(u8).range(1..=7))]
+    draft_tokens: u8,
+
+    /// Search among the K most likely tokens for one unlike those before: (1 − A)·p − A·likeness
+    #[arg(long, value_name = "A,K", value_parser = parse_contrastive, allow_negative_numbers = true,
+        conflicts_with_all = ["beams", "samples", "temperature", "top_k", "top_p", "min_p",
+            "repetition_penalty", "seed"])]
+    contrastive: Option<Contrastive>,
+
     /// Stop before this text (may be given several times)
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
@@ -147,9 +164,11 @@ Examples:
   echo 'Dear Sir,' | hearken generate --stop 'Yours' --seed 7
   hearken generate --model DIR --ids 464,3797 --tokens 5 --json
   hearken generate --prompt 'Once' --samples 4 --seed 1
+  hearken generate --model large --draft small --prompt 'Once' --verbose
+  hearken generate --prompt 'Once' --contrastive 0.6,4
 
 Keys of --json:
-  model, seed       the directory; the seed (null for beams)
+  model, seed       the directory; the seed (null for beams and --contrastive)
   prompt_ids        the tokens of the prompt
   ids, text         the new tokens and their text (null without a tokenizer)
   finish            length, end (the token that ends a text came) or stop (a --stop text came)
@@ -157,6 +176,7 @@ Keys of --json:
   steps             with --show-probabilities: id, text, probability, and candidates,
                     the five most likely with the same keys
   beams             with --beams: ids, text, log_probability and score of each, best first
+  draft             with --draft: drafted, kept, steps (of the large model) and rate
   samples           with --samples: seed, ids, text and finish of each; ids, text and finish
                     above are those of the first";
 
@@ -188,6 +208,16 @@ fn parse_id_list(text: &str) -> Result<IdList, String> {
     parse_ids(text).map(IdList)
 }
 
+/// Reads `0.6,4`.
+fn parse_contrastive(text: &str) -> Result<Contrastive, String> {
+    let parts = text.split_once(',').and_then(|(penalty, candidates)| {
+        Some((penalty.trim().parse().ok()?, candidates.trim().parse().ok()?))
+    });
+    let (penalty, candidates) =
+        parts.ok_or("expected a penalty from 0 to 1 and a number of candidates, such as 0.6,4")?;
+    Ok(Contrastive { penalty, candidates })
+}
+
 /// Everything that was asked for, checked.
 struct Job {
     model: OpenModel,
@@ -198,19 +228,58 @@ struct Job {
     stops: Vec<String>,
     cache: Option<CacheKind>,
     samples: usize,
+    draft: Option<Drafting>,
+}
+
+/// A model that drafts, and how many tokens at a time.
+struct Drafting {
+    model: OpenModel,
+    tokens: usize,
+}
+
+impl Drafting {
+    /// Opens it and checks that its tokens are those of `tokenizer`.
+    fn open(
+        path: &Path,
+        tokens: usize,
+        tokenizer: Option<&Tokenizer>,
+        arguments: &Arguments,
+    ) -> Result<Self, Failure> {
+        if arguments.cache == CacheChoice::None {
+            let message = "drafts are checked in a cache, and --cache is none";
+            return Err(Failure::input(message, "leave --cache out"));
+        }
+        let model = OpenModel::open(Some(path), &mut |text| say!("warning: {text}"))?;
+        model.generates()?;
+        let own = model.tokenizer(None)?;
+        if let (Some(own), Some(tokenizer)) = (own, tokenizer)
+            && own.fingerprint() != tokenizer.fingerprint()
+        {
+            return Err(Failure::input(
+                format!("{} has another tokenizer than the model", path.display()),
+                "a draft must be written in the same tokens: train both with one tokenizer",
+            ));
+        }
+        Ok(Self { model, tokens })
+    }
 }
 
 /// How the text is found.
 enum Way {
     Sample(Sampling),
+    Contrast(Contrastive),
     Search { beams: usize, length_penalty: f32 },
 }
 
 impl Job {
     fn new(arguments: &Arguments) -> Result<Self, Failure> {
-        let way = match arguments.beams {
-            None => Way::Sample(sampling(arguments)?),
-            Some(beams) => search(arguments, beams)?,
+        let way = match (arguments.beams, arguments.contrastive) {
+            (None, None) => Way::Sample(sampling(arguments)?),
+            (None, Some(contrastive)) => {
+                contrastive.validate()?;
+                Way::Contrast(contrastive)
+            }
+            (Some(beams), _) => search(arguments, beams)?,
         };
         let model = arguments.model.open()?;
         model.generates()?;
@@ -225,7 +294,11 @@ impl Job {
             }
         }
         let ends = if arguments.ignore_end { Vec::new() } else { model.ends(tokenizer.as_ref()) };
+        let tokens = usize::from(arguments.draft_tokens);
+        let open = |path: &PathBuf| Drafting::open(path, tokens, tokenizer.as_ref(), arguments);
+        let draft = arguments.draft.as_ref().map(open).transpose()?;
         Ok(Self {
+            draft,
             model,
             tokenizer,
             way,

@@ -6,8 +6,10 @@ use crate::failure::Failure;
 use crate::terminal::{Terminal, say, seen, visible, visible_json};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::Found;
-use hearken::infer::generate::{Finish, Flow, Step, beam_search, generate, left_out};
+use hearken::infer::contrastive::contrastive_search;
+use hearken::infer::generate::{Finish, Flow, Request, Step, beam_search, generate, left_out};
 use hearken::infer::sampler::{Candidate, Sampling};
+use hearken::infer::speculative::{Acceptance, Draft, generate_with_draft};
 use hearken::infer::stream::TextStream;
 use hearken::nn::cache::CacheKind;
 use serde_json::{Value, json};
@@ -71,6 +73,9 @@ impl<W: Write> Writer<'_, W> {
             say!("note: {note}");
         }
         let model = self.job.model.generates()?;
+        if model.recomputes() {
+            say!("note: this model reads its whole text again for every token (lsh attention)");
+        }
         let lost = left_out(model, &ids);
         if lost > 0 {
             say!(
@@ -82,6 +87,7 @@ impl<W: Write> Writer<'_, W> {
         match self.job.way {
             Way::Sample(sampling) if self.job.samples > 1 => self.samples(ids, sampling, turn),
             Way::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
+            Way::Contrast(_) => self.sample(prompt, ids, Sampling::greedy(), turn),
             Way::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
         }
     }
@@ -109,7 +115,7 @@ impl<W: Write> Writer<'_, W> {
         let mut trouble: Option<io::Error> = None;
         let start = Instant::now();
         let mut first = None;
-        let (new, finish) = generate(job.model.generates()?, &request, |step| {
+        let (new, finish, drafts) = job.run(&request, |step| {
             first.get_or_insert_with(|| start.elapsed());
             let piece = match &mut stream {
                 Some(stream) => stream.push(step.id),
@@ -169,7 +175,19 @@ impl<W: Write> Writer<'_, W> {
             if with_steps {
                 object["steps"] = Value::Array(steps);
             }
+            if let Some(Acceptance { drafted, kept, steps }) = drafts {
+                let rate = drafts.and_then(|drafts| drafts.rate());
+                object["draft"] =
+                    json!({ "drafted": drafted, "kept": kept, "steps": steps, "rate": rate });
+            }
+            if matches!(job.way, Way::Contrast(_)) {
+                object["seed"] = Value::Null;
+            }
             writeln!(self.out, "{}", visible_json(&format!("{object:#}")))?;
+        }
+        if let Some(Acceptance { drafted, kept, steps }) = drafts.filter(|_| !self.form.is_json()) {
+            let share = 100.0 * kept as f64 / drafted.max(1) as f64;
+            say!("kept {kept} of {drafted} drafted tokens ({share:.0} %) in {steps} steps");
         }
         if self.verbose {
             let (read, wrote) = (request.prompt.len(), new.len());
@@ -266,6 +284,32 @@ impl<W: Write> Writer<'_, W> {
             );
         }
         Ok(())
+    }
+}
+
+impl Job {
+    /// Writes one text in the way that was asked for.
+    fn run(
+        &self,
+        request: &Request,
+        on_step: impl FnMut(&Step) -> Flow,
+    ) -> Result<(Vec<u32>, Finish, Option<Acceptance>), Failure> {
+        let model = self.model.generates()?;
+        Ok(match (&self.way, &self.draft) {
+            (Way::Contrast(search), _) => {
+                let (new, finish) = contrastive_search(model, search, request, on_step)?;
+                (new, finish, None)
+            }
+            (_, Some(draft)) => {
+                let draft = Draft { model: draft.model.generates()?, tokens: draft.tokens };
+                let (new, finish, found) = generate_with_draft(model, &draft, request, on_step)?;
+                (new, finish, Some(found))
+            }
+            (_, None) => {
+                let (new, finish) = generate(model, request, on_step)?;
+                (new, finish, None)
+            }
+        })
     }
 }
 

@@ -84,6 +84,9 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         ] {
             row(out, name, &size(bytes), "")?;
         }
+        if report.model.recomputes() {
+            writeln!(out, "  lsh attention: the whole text is read again for every token")?;
+        }
     }
 
     let Some(measured) = report.measured else { return Ok(()) };

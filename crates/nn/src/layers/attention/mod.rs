@@ -5,10 +5,15 @@
 //! q = x·Wqᵀ, k = y·Wkᵀ, v = y·Wvᵀ          y = x attends to itself, else across
 //! out = concat over heads of mix(q, k, v)·Woᵀ
 //! ```
-//! A layer that attends to itself has one packed projection to all three, some of which may be the same. [`visibility`]
-//! decides which keys a query sees; [`softmax`] mixes the visible values; [`watched`] does so step by
-//! step for passes that watch.
+//! A layer that attends to itself has one packed projection to all three, some of which may be the
+//! same. [`visibility`] decides which keys a query sees; a mechanism mixes their values: [`softmax`]
+//! (and [`watched`], step by step for passes that watch), or of attention to itself [`linear`],
+//! [`linformer`] or [`lsh`].
 
+mod drawn;
+mod linear;
+mod linformer;
+mod lsh;
 mod softmax;
 mod visibility;
 mod watched;
@@ -17,14 +22,16 @@ pub use visibility::Direction;
 
 use super::{Linear, Positions};
 use crate::cache::{CacheKind, KeyValues};
-use crate::config::{Shared, StackConfig};
+use crate::config::{MechanismConfig, Shared, StackConfig};
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::slot::{LayerSlots, LayerState};
 use crate::taps::{Interest, Place};
 use hearken_kernels::attention::Scores;
 use hearken_tensor::ops::{concat::concat, slice::slice};
-use hearken_tensor::{Role, Var};
+use hearken_tensor::{Role, Tensor, Var};
+use linformer::Linformer;
+use lsh::Lsh;
 use softmax::Softmax;
 use visibility::Visibility;
 
@@ -67,8 +74,51 @@ pub struct Attention {
     /// (C, H·Dv)
     out: Linear,
     visibility: Visibility,
-    mechanism: Softmax,
+    heads: Heads,
+    mechanism: Mechanism,
     place: Place,
+}
+
+/// How visible values are mixed.
+#[derive(Clone, Debug)]
+enum Mechanism {
+    Softmax(Softmax),
+    Linear(linear::Linear),
+    Linformer(Linformer),
+    Lsh(Lsh),
+}
+
+impl Mechanism {
+    /// Of attention to itself, in sequences of up to `context` tokens.
+    fn new(scope: &Scope, config: &StackConfig, direction: Direction, context: usize) -> Self {
+        let (heads, dropout) = (Heads::of(config), config.dropout.attention);
+        match config.mechanism {
+            MechanismConfig::Softmax {} => Self::Softmax(Softmax::new(scope, config)),
+            MechanismConfig::Linear { map } => {
+                Self::Linear(linear::Linear::fixed(scope, heads, direction, dropout, map))
+            }
+            MechanismConfig::Performer { features, redraw } => {
+                let sizes = [features, redraw];
+                Self::Linear(linear::Linear::random(scope, heads, direction, dropout, sizes))
+            }
+            MechanismConfig::Linformer { rank } => {
+                let softmax = Softmax::new(scope, config);
+                Self::Linformer(Linformer::new(scope, softmax, rank, context))
+            }
+            MechanismConfig::Lsh { .. } => {
+                let causal = direction == Direction::Causal;
+                Self::Lsh(Lsh::new(scope, heads, causal, dropout, config.mechanism))
+            }
+        }
+    }
+
+    /// The softmax that attends to another sequence.
+    fn as_softmax(&self) -> &Softmax {
+        match self {
+            Self::Softmax(softmax) => softmax,
+            _ => panic!("another sequence is attended to by softmax"),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -80,12 +130,20 @@ enum Projections {
 }
 
 impl Attention {
-    /// Attention to itself. Parameters `qkv.*` and `out.*`.
-    pub fn to_itself(scope: &Scope, config: &StackConfig, direction: Direction) -> Self {
+    /// Attention to itself, in sequences of up to `context` tokens. Parameters `qkv.*`, `out.*` and
+    /// those of the mechanism.
+    pub fn to_itself(
+        scope: &Scope,
+        config: &StackConfig,
+        direction: Direction,
+        context: usize,
+    ) -> Self {
         let [queries, keys, values] = Heads::of(config).columns();
         let shared = config.shared_projections;
-        // Queries that are keys are the same rows, and so are keys that are values.
-        let keys = if shared.queries_are_keys() { 0 } else { keys };
+        // Queries that are keys are the same rows, and so are keys that are values. Attention by
+        // buckets has no keys of its own.
+        let hashed = matches!(config.mechanism, MechanismConfig::Lsh { .. });
+        let keys = if hashed || shared.queries_are_keys() { 0 } else { keys };
         let values = if shared.keys_are_values() { 0 } else { values };
         let qkv = Linear::query_key(
             &(scope / "qkv"),
@@ -95,7 +153,8 @@ impl Attention {
             config.bias.attention_in,
         );
         let visibility = Visibility::new(direction, config.attention);
-        Self::with(scope, config, Projections::Packed(qkv, shared), visibility)
+        let mechanism = Mechanism::new(scope, config, direction, context);
+        Self::with(scope, config, Projections::Packed(qkv, shared), visibility, mechanism)
     }
 
     /// Attention to another sequence, of vectors of `source_width`, all of which is visible but its
@@ -111,7 +170,8 @@ impl Attention {
             keys: scaled("keys", keys, source_width),
             values: Linear::new(&(scope / "values"), values, source_width, bias, Role::Hidden),
         };
-        Self::with(scope, config, projections, Visibility::everything())
+        let mechanism = Mechanism::Softmax(Softmax::new(scope, config));
+        Self::with(scope, config, projections, Visibility::everything(), mechanism)
     }
 
     fn with(
@@ -119,6 +179,7 @@ impl Attention {
         config: &StackConfig,
         projections: Projections,
         visibility: Visibility,
+        mechanism: Mechanism,
     ) -> Self {
         let heads = Heads::of(config);
         let mixed = heads.queries * heads.value_width;
@@ -127,14 +188,19 @@ impl Attention {
             projections,
             out: Linear::new(&(scope / "out"), config.width, mixed, bias, Role::Residual),
             visibility,
-            mechanism: Softmax::new(scope, config),
+            heads,
+            mechanism,
             place: scope.place(),
         }
     }
 
     /// What it remembers of a sequence that has not begun.
     pub fn state(&self, kind: CacheKind) -> LayerState {
-        self.mechanism.state(kind)
+        match &self.mechanism {
+            Mechanism::Softmax(softmax) => softmax.state(kind),
+            Mechanism::Linear(linear) => linear.state(),
+            Mechanism::Linformer(_) | Mechanism::Lsh(_) => LayerState::Tokens(Vec::new()),
+        }
     }
 
     /// The tokens of `x` (B, T, C) attend to each other; with slots, those of each sequence, and to
@@ -151,32 +217,70 @@ impl Attention {
             panic!("this layer attends to another sequence")
         };
         let [_, tokens, _] = x.value().dims();
-        let packed = repeated(qkv.forward(x), *shared, &self.mechanism.heads);
-        let (heads, layout) = (&self.mechanism.heads, pass.layout());
+        let own = qkv.forward(x);
+        if let Mechanism::Lsh(lsh) = &self.mechanism {
+            assert!(slots.is_none(), "attention by buckets reads everything again");
+            let mixed = lsh.whole(&own, &self.place, pass); // (B, T, H·Dv)
+            return self.out.forward_last(&mixed, residual, &self.place, pass);
+        }
+        let (heads, layout) = (&self.heads, pass.layout());
+        let packed = repeated(own, *shared, heads); // (B, T, H·D + K·D + K·Dv)
         let places = match &slots {
             Some(slots) => Some(slots.places()),
             None => layout.packing.as_ref().map(|packing| &*packing.positions),
         };
         let packed = watched::tap_packed(packed, heads, &self.place, pass);
         let packed = positions.rotate(packed, heads, places);
-        let bias = positions.score_bias();
-        let rule = |layout: &Layout, [queries, keys]: [usize; 2]| {
-            let seen = self.visibility.rule(layout, queries, keys);
-            visibility::with_bias(seen, bias, heads.queries, queries, keys)
-        };
         let mixed = if let Some(slots) = slots {
             let inside = watched::interest(&self.place, pass);
             assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
-            let rule = |sizes, prefix| match prefix {
-                0 => rule(layout, sizes),
-                _ => rule(&Layout { prefixes: Some([prefix].into()), ..layout.clone() }, sizes),
-            };
-            Var::constant(self.mechanism.by_slots(packed.value(), slots, rule))
+            Var::constant(self.by_slots(packed.value(), slots, positions, layout))
         } else {
-            let rule = || rule(layout, [tokens, tokens]);
-            self.mechanism.whole(&packed, rule, positions, &self.place, pass)
+            match &self.mechanism {
+                Mechanism::Linear(linear) => {
+                    linear.whole(&packed, positions.rotates(), &self.place, pass)
+                }
+                Mechanism::Linformer(linformer) => linformer.whole(&packed, &self.place, pass),
+                Mechanism::Softmax(softmax) => {
+                    let rule = || self.rule(positions, layout, [tokens, tokens]);
+                    softmax.whole(&packed, rule, positions, &self.place, pass)
+                }
+                Mechanism::Lsh(_) => unreachable!("returned above"),
+            }
         }; // (B, T, H·Dv)
         self.out.forward_last(&mixed, residual, &self.place, pass)
+    }
+
+    /// What `queries`, the last of `keys`, see, and what is added to their scores.
+    fn rule(&self, positions: &Positions, layout: &Layout, sizes: [usize; 2]) -> Rule {
+        let [queries, keys] = sizes;
+        let seen = self.visibility.rule(layout, queries, keys);
+        visibility::with_bias(seen, positions.score_bias(), self.heads.queries, queries, keys)
+    }
+
+    fn by_slots(
+        &self,
+        packed: &Tensor,
+        slots: &mut LayerSlots<'_, '_>,
+        positions: &Positions,
+        layout: &Layout,
+    ) -> Tensor {
+        match &self.mechanism {
+            Mechanism::Softmax(softmax) => {
+                let rule = |sizes, prefix| match prefix {
+                    0 => self.rule(positions, layout, sizes),
+                    _ => {
+                        let prefixes = Some([prefix].into());
+                        self.rule(positions, &Layout { prefixes, ..layout.clone() }, sizes)
+                    }
+                };
+                softmax.by_slots(packed, slots, rule)
+            }
+            Mechanism::Linear(linear) => linear.by_slots(packed, slots),
+            Mechanism::Linformer(_) | Mechanism::Lsh(_) => {
+                panic!("this mechanism reads everything again")
+            }
+        }
     }
 
     /// The tokens of `x` (B, T, C) attend to `source` (B, S, C'), whose rows are laid out as in
@@ -194,9 +298,10 @@ impl Attention {
         };
         let ([_, tokens, _], [_, sources, _]) = (x.value().dims(), source.value().dims());
         let parts = [&queries.forward(x), &keys.forward(source), &values.forward(source)];
-        let parts = watched::tap_apart(parts, &self.mechanism.heads, &self.place, pass);
+        let parts = watched::tap_apart(parts, &self.heads, &self.place, pass);
         let rule = || self.visibility.rule(layout, tokens, sources);
-        let mixed = self.mechanism.apart(parts, rule, &self.place, pass); // (B, T, H·Dv)
+        let softmax = self.mechanism.as_softmax();
+        let mixed = softmax.apart(parts, rule, &self.place, pass); // (B, T, H·Dv)
         self.out.forward_last(&mixed, residual, &self.place, pass)
     }
 
@@ -206,7 +311,7 @@ impl Attention {
             panic!("this layer attends to itself")
         };
         let (keys, values) = (keys.forward(source), values.forward(source));
-        self.mechanism.kept([keys.value(), values.value()], lengths, kind)
+        self.mechanism.as_softmax().kept([keys.value(), values.value()], lengths, kind)
     }
 
     /// As [`Attention::forward_across`] without gradients: the new tokens `x` (1, rows, C) of several
@@ -223,7 +328,7 @@ impl Attention {
         };
         let inside = watched::interest(&self.place, pass);
         assert_eq!(inside, Interest::None, "no taps inside attention that uses a cache");
-        let mixed = self.mechanism.to_sources(queries.forward(x).value(), slots);
+        let mixed = self.mechanism.as_softmax().to_sources(queries.forward(x).value(), slots);
         self.out.forward_last(&Var::constant(mixed), residual, &self.place, pass)
     }
 }

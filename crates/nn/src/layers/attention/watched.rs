@@ -65,13 +65,13 @@ pub(super) fn unpacked(packed: &Var, heads: &Heads) -> [Var; 3] {
 }
 
 /// (B, T, N·D) → (B, N, T, D)
-fn split(x: Var, heads: usize) -> Var {
+pub(super) fn split(x: Var, heads: usize) -> Var {
     let [batch, tokens, columns] = x.value().dims();
     transpose(&reshape(x, [batch, tokens, heads, columns / heads]), 1, 2)
 }
 
 /// (B, N, T, D) → (B, T, N·D)
-fn merge(x: &Var) -> Var {
+pub(super) fn merge(x: &Var) -> Var {
     let [batch, heads, tokens, width] = x.value().dims();
     reshape(transpose(x, 1, 2), [batch, tokens, heads * width])
 }
