@@ -37,6 +37,7 @@ presets![
     "story-questions",
     "story-masks",
     "story-pairs",
+    "few-shot",
     "classifier",
 ];
 

@@ -77,7 +77,10 @@ pub struct DataConfig {
     pub most_tokens: Option<usize>,
     /// Where windows of text begin.
     pub windows: WindowsKind,
-    /// How many generated stories are held out.
+    /// What is generated for a decoder, if there are no `paths`.
+    #[serde(skip_serializing_if = "Generated::is_stories")]
+    pub generated: Generated,
+    /// How many generated stories (or rows) are held out.
     pub stories: usize,
 }
 
@@ -96,6 +99,7 @@ impl Setting for DataConfig {
                 tokenizer_file: t.optional("tokenizer_file")?,
                 most_tokens: t.optional("most_tokens")?,
                 windows: t.or("windows", WindowsKind::Random)?,
+                generated: t.or("generated", Generated::Stories)?,
                 stories: t.or("stories", 500)?,
             })
         })
@@ -222,6 +226,24 @@ pub enum WindowsKind {
     Random,
     /// Non-overlapping windows, every one once per epoch, in a new order each time.
     Shuffled,
+}
+
+/// What a decoder learns if it is given no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Generated {
+    /// [Stories](hearken_data::stories).
+    Stories,
+    /// Rows of [labelled examples](hearken_data::shots).
+    Shots,
+}
+
+names!(Generated { "stories" => Stories, "shots" => Shots });
+
+impl Generated {
+    fn is_stories(&self) -> bool {
+        *self == Self::Stories
+    }
 }
 
 names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });

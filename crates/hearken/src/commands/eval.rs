@@ -11,7 +11,9 @@
 //! predicted from one token and the last from T; with a stride of s they overlap, and every target
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
 
+mod calibration;
 mod encoders;
+mod shots;
 
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -25,9 +27,11 @@ use hearken::nn::models::Tokens;
 use hearken::nn::pass::Layout;
 use hearken::show::number::bytes as size;
 use hearken::tasks::OpenModel;
+use hearken::tasks::calibration::{BINS, of_tokens};
+use hearken::tasks::config::Generated;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Measure how good a model is: how well it predicts a text, labels it, answers or embeds.
@@ -86,6 +90,36 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8)]
     batch_size: usize,
 
+    /// Is the model right as often as it is sure? Fits a temperature on one half of the examples and
+    /// judges on the other
+    #[arg(long, conflicts_with = "shots")]
+    calibration: bool,
+
+    /// Bins of the calibration error
+    #[arg(long, value_name = "N", default_value_t = BINS, requires = "calibration")]
+    bins: usize,
+
+    /// Keep the fitted temperature in the model directory, for classify and generate
+    #[arg(long, requires = "calibration")]
+    save_temperature: bool,
+
+    /// Examples in the prompt: accuracy by how many there are, as in 0,1,2,4,8 (decoders)
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    shots: Option<Vec<usize>>,
+
+    /// Questions for each number of examples [default: 200 rows of the data, 1000 generated ones]
+    #[arg(long, value_name = "N", requires = "shots")]
+    questions: Option<usize>,
+
+    /// How an example is written [default: 'Text: {text}\nLabel: {label}\n\n', or '{text} => {label}\n'
+    /// with --second]
+    #[arg(long, value_name = "TEXT", requires = "shots")]
+    template: Option<String>,
+
+    /// Write the diagram of --calibration (.svg or .html) or the curve of --shots (.svg)
+    #[arg(long, value_name = "FILE")]
+    diagram: Option<PathBuf>,
+
     /// Write one JSON object
     #[arg(long)]
     json: bool,
@@ -99,6 +133,16 @@ Examples:
   hearken eval --model gpt2 --data book.txt --stride 512 --json
   hearken eval --model runs/reviews                  what the run of an encoder has held out
   hearken eval --model runs/reviews --data test.csv --label stars --json
+  hearken eval --model runs/reviews --calibration --save-temperature --diagram reliability.html
+  hearken eval --model runs/few-shot --shots 0,1,2,4,8,16
+  hearken eval --model gpt2 --data reviews.jsonl --shots 0,1,4 --template '{text}\nSentiment: {label}\n\n'
+  hearken eval --model gpt2 --data pairs.tsv --field en --second es --shots 1,4
+
+Keys of --json with --calibration: model, data, metrics (loss, accuracy, ece and ece_equal_mass at
+the temperature that the model is used with), and calibration: bins, fitted_on, judged_on, and the
+same with temperature and bins as trained (before), as saved (saved) and as fitted (after).
+Keys of --json with --shots: model, data, metrics (accuracy with the most examples), questions,
+majority, and shots: a list of shots, accuracy, margin (95 %), f1 and at_most where they exist.
 
 Keys of --json for encoders: model, data, rows, tokens, seconds, and metrics, an object with those
 that fit the model: loss, accuracy, f1, micro_f1, exact_match, mae, rmse, spearman, recall_at_1, …
@@ -146,6 +190,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if model.model.encodes().is_some() {
         return encoders::run(arguments, &model, tokenizer);
     }
+    if let Some(list) = &arguments.shots {
+        return shots::run(arguments, list, &model, &tokenizer);
+    }
     let predictor = model.predicts_tokens()?;
     let (context, stride) = window(arguments, model.model.config().context())?;
     if arguments.batch_size == 0 {
@@ -157,6 +204,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let measured = match &subject {
         Subject::Stories { count, seed } => {
             stories(*count, *seed, context, arguments.stride.is_some())?
+        }
+        Subject::Shots { count, seed } => {
+            let held = hearken::data::shots::HeldOut::new(*count, context, *seed)?;
+            // A label is one letter.
+            let (targets, bytes) = (held.labels(), held.labels() as u64);
+            Measured { examples: Box::new(held), targets, bytes, context }
         }
         Subject::Text { paths, field, split, validation } => {
             let (ids, bytes) =
@@ -172,6 +225,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(kept)
     };
     let Measured { examples, targets, bytes, context } = measured;
+    if arguments.calibration {
+        let mut show =
+            |share: f64| progress.show(&format!("{:.0} % of {targets} tokens", 100.0 * share));
+        let (rows, saved) = (arguments.batch_size, model.temperature()?);
+        let found = of_tokens(predictor, &examples, rows, arguments.bins, saved, &mut show)?;
+        progress.clear();
+        let asked = calibration::Subject { model: &model, data: subject.paths(), unit: "tokens" };
+        return calibration::finish(arguments, &asked, &found);
+    }
     let stride = stride.min(context);
     let count = examples.count();
     let windows = InOrder::new(examples, arguments.batch_size);
@@ -218,6 +280,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     write(&report, arguments.json)
 }
 
+/// Writes a picture as SVG, or the page around it if the file is called .html.
+fn save_picture(
+    path: &Path,
+    model: &Path,
+    svg: &str,
+    page: impl FnOnce() -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    super::inspect::check_out(path, model)?;
+    let is_page = path.extension().is_some_and(|end| end == "html" || end == "htm");
+    let content = if is_page { page()? } else { svg.to_owned() };
+    std::fs::write(path, content).map_err(|error| {
+        let message = format!("cannot write {}: {error}", path.display());
+        Failure::input(message, "choose another --diagram")
+    })
+}
+
 /// The length of a window, and how far apart they begin.
 fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure> {
     let context = arguments.context.unwrap_or(most);
@@ -250,6 +328,8 @@ enum Subject {
     Text { paths: Vec<PathBuf>, field: String, split: Split, validation: f64 },
     /// The stories that a run has held out.
     Stories { count: usize, seed: u64 },
+    /// The rows of labelled examples that a run has held out.
+    Shots { count: usize, seed: u64 },
 }
 
 impl Subject {
@@ -260,7 +340,11 @@ impl Subject {
         let run = if given { None } else { model.run_config()? };
         let data = run.as_ref().map(|run| &run.data);
         if let (Some(run), true) = (&run, data.is_some_and(|data| data.paths.is_empty())) {
-            return Ok(Self::Stories { count: run.data.stories, seed: run.train.seed });
+            let (count, seed) = (run.data.stories, run.train.seed);
+            return Ok(match run.data.generated {
+                Generated::Stories => Self::Stories { count, seed },
+                Generated::Shots => Self::Shots { count, seed },
+            });
         }
         let paths = data.map_or(paths, |data| data.paths.clone());
         if paths.is_empty() {
@@ -292,13 +376,14 @@ impl Subject {
         match self {
             Self::Text { paths, .. } => paths.clone(),
             Self::Stories { .. } => vec![PathBuf::from("stories")],
+            Self::Shots { .. } => vec![PathBuf::from("shots")],
         }
     }
 
     fn split(&self) -> Split {
         match self {
             Self::Text { split, .. } => *split,
-            Self::Stories { .. } => Split::Validation,
+            Self::Stories { .. } | Self::Shots { .. } => Split::Validation,
         }
     }
 }
