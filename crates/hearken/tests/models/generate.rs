@@ -267,3 +267,25 @@ fn samples_are_the_texts_of_their_seeds() {
     let both = ["--prompt", "a", "--samples", "2", "--beams", "2"];
     run(&mut with_model(&["generate"], directory.path(), &both)).refused("--beams");
 }
+
+#[test]
+fn a_temperature_that_is_saved_with_the_model_is_used() {
+    let directory = model_directory();
+    let rest = ["--prompt", "a", "-n", "1", "--seed", "1", "--show-probabilities"];
+    let first = |rest: &[&str]| {
+        let json = generate(directory.path(), rest);
+        json["steps"][0]["candidates"][0]["probability"].as_f64().unwrap()
+    };
+    let as_trained = first(&[&rest[..], &["--temperature", "1"]].concat());
+    let hotter = first(&[&rest[..], &["--temperature", "2"]].concat());
+    assert!(hotter < as_trained);
+    let file = directory.path().join("calibration.json");
+    std::fs::write(&file, "{\"temperature\": 2.0}").unwrap();
+    assert_eq!(first(&[&rest[..], &["--temperature", "1"]].concat()), hotter);
+    let without = [&rest[..], &["--temperature", "1", "--uncalibrated"]].concat();
+    assert_eq!(first(&without), as_trained);
+    let ran = run(&mut with_model(&["generate"], directory.path(), &rest)).succeeded();
+    assert!(ran.stderr.contains("divided by 2.000"), "{}", ran.stderr);
+    std::fs::write(&file, "{\"temperature\": -1}").unwrap();
+    run(&mut with_model(&["generate"], directory.path(), &rest)).refused("calibration.json");
+}

@@ -105,6 +105,13 @@ fn write(
         out,
         "\n█ accuracy of a bin, ░ up to its confidence (too sure), ▓ beyond it (too modest)"
     )?;
+    if found.after.ece > found.before.ece {
+        writeln!(
+            out,
+            "T lowers the loss of the answers that fitted it, but not this ECE: as trained, the model \
+             is about as calibrated as so many answers can show"
+        )?;
+    }
     if arguments.save_temperature {
         let path = subject.model.directory.join(FILE);
         let temperature = found.after.temperature;
