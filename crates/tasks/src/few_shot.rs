@@ -320,11 +320,18 @@ impl<'a> Prompter<'a> {
     /// belongs to the answer: " yes" is one token, where " " and "yes" are two.
     fn prompt(&mut self, asked: &Asked, answer: usize) -> Result<(Vec<u32>, String)> {
         let [before, between, after] = self.template.clone();
-        let frame = self.tokenizer.encode(&format!("{before}{between}{after}"))?.len() + 4;
+        // What is around a text may be cut into tokens in another way together with it: one more on
+        // each side.
+        let frame = match self.tokenizer.encode(&format!("{before}{between}{after}"))?.len() {
+            0 => 0,
+            tokens => tokens + 2,
+        };
         let parts = asked.examples.len() + 1;
-        // Every text has an equal share of the context; its answer and what is around it fit, too.
-        let share = self.model.context().saturating_sub(1) / parts;
-        let most = share.saturating_sub(frame + answer);
+        let labels = asked.examples.iter().map(|(_, label)| self.tokenizer.encode(label));
+        let labels: usize = labels.map(|ids| ids.map(|ids| ids.len())).sum::<Result<usize>>()?;
+        // Texts share equally what the rest leaves of the context.
+        let fixed = parts * frame + labels + answer;
+        let most = self.model.context().saturating_sub(1 + fixed) / parts;
         if most < 1 {
             let (context, shots) = (self.model.context(), parts - 1);
             return Err(Error::new(

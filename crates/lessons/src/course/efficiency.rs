@@ -37,7 +37,7 @@ fn online_softmax(s: &mut Sheet) {
             larger score came. So keep three numbers: m, the largest score so far; l, the sum of e^(s − m); \
             and o, the sum of e^(s − m)·v. When m grows to m′, multiply l and o by e^(m − m′): that turns \
             every e^(s − m) in them into e^(s − m′).");
-    s.formula("for each tile: m′ = max(m, max tile)        l ← l·e^(m − m′) + Σ e^(s − m′)\n               o ← o·e^(m − m′) + Σ e^(s − m′)·v        at the end: o/l");
+    s.formula("for each tile:   m′ = max(m, max tile)\n                 l ← l·e^(m − m′) + Σ e^(s − m′)\n                 o ← o·e^(m − m′) + Σ e^(s − m′)·v\n                 m ← m′\nat the end:      o/l");
     s.show("scores", &scores[..]);
     s.show("values", &values[..]);
 
