@@ -240,12 +240,14 @@ fn token_answers(model: &dyn PredictsTokens, batch: &Batch, answers: &mut Answer
 
 impl Calibration {
     /// The reliability diagram: accuracy against confidence in bins of equal width, before and after.
-    /// Bins with less than one answer in a thousand are left out: their accuracy is luck.
+    /// Bins with fewer than ten answers, or less than one in a thousand, are left out: their accuracy is
+    /// luck.
     pub fn chart(&self) -> Chart {
-        let mut chart = Chart::new("Reliability", "confidence", "accuracy");
+        let least = if self.judged_on < 100 { 1 } else { (self.judged_on / 1000).max(10) };
+        let title = format!("Reliability (bins of {least} answers or more)");
+        let mut chart = Chart::new(&title, "confidence", "accuracy");
         chart.size = (560.0, 420.0);
         chart.linear_x = true;
-        let least = (self.judged_on / 1000).max(1);
         let points = |measure: &Measure| -> Vec<(f64, f64)> {
             let used = measure.bins.iter().filter(|bin| bin.count >= least);
             used.map(|bin| (bin.confidence, bin.accuracy)).collect()
