@@ -173,6 +173,12 @@ pub fn of_rows(
             "give more rows, or fewer --shots",
         ));
     }
+    if data.labels.is_empty()
+        && let Some(row) = data.rows.iter().find(|row| row.second.is_none())
+    {
+        let message = format!("{}: there is no second text", data.place(row));
+        return Err(Error::new(message, "--second names its column"));
+    }
     let (asked, pool) = order.split_at(questions);
     let answer = |row: usize| -> (String, Right) {
         let row = &data.rows[row];
@@ -368,6 +374,10 @@ impl<'a> Prompter<'a> {
         let labels =
             self.labels.iter().map(|label| self.tokenizer.encode(&format!("{gap}{label}")));
         let labels: Vec<Vec<u32>> = labels.collect::<Result<_>>()?;
+        if let Some(empty) = labels.iter().position(Vec::is_empty) {
+            let message = format!("the label {:?} has no tokens", self.labels[empty]);
+            return Err(Error::new(message, "give every label a name that the tokenizer knows"));
+        }
         let scores = self.scores(&prompt, &labels);
         let best = (0..scores.len()).rev().max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
         Ok(best.unwrap_or(0))

@@ -205,12 +205,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Subject::Stories { count, seed } => {
             stories(*count, *seed, context, arguments.stride.is_some())?
         }
-        Subject::Shots { count, seed } => {
-            let held = hearken::data::shots::HeldOut::new(*count, context, *seed)?;
-            // A label is one letter.
-            let (targets, bytes) = (held.labels(), held.labels() as u64);
-            Measured { examples: Box::new(held), targets, bytes, context }
-        }
+        Subject::Shots { count, seed } => labelled_examples(*count, *seed, context)?,
         Subject::Text { paths, field, split, validation } => {
             let (ids, bytes) =
                 read(paths, field, *split, *validation, &tokenizer, &kept, &mut progress)?;
@@ -226,13 +221,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let Measured { examples, targets, bytes, context } = measured;
     if arguments.calibration {
-        let mut show =
-            |share: f64| progress.show(&format!("{:.0} % of {targets} tokens", 100.0 * share));
-        let (rows, saved) = (arguments.batch_size, model.temperature()?);
-        let found = of_tokens(predictor, &examples, rows, arguments.bins, saved, &mut show)?;
-        progress.clear();
-        let asked = calibration::Subject { model: &model, data: subject.paths(), unit: "tokens" };
-        return calibration::finish(arguments, &asked, &found);
+        let paths = subject.paths();
+        return calibrated(arguments, &model, paths, examples.as_ref(), &mut progress);
     }
     let stride = stride.min(context);
     let count = examples.count();
@@ -278,6 +268,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         tokens_per_second: (count * context) as f64 / seconds.max(1e-9),
     };
     write(&report, arguments.json)
+}
+
+/// Is a language model right as often as it is sure?
+fn calibrated(
+    arguments: &Arguments,
+    model: &OpenModel,
+    data: Vec<PathBuf>,
+    examples: &dyn Examples,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    let mut show = |share: f64| progress.show(&format!("{:.0} %", 100.0 * share));
+    let (rows, bins, saved) = (arguments.batch_size, arguments.bins, model.temperature()?);
+    let found = of_tokens(model.predicts_tokens()?, examples, rows, bins, saved, &mut show)?;
+    progress.clear();
+    let asked = calibration::Subject { model, data, unit: "tokens" };
+    calibration::finish(arguments, &asked, &found)
 }
 
 /// Writes a picture as SVG, or the page around it if the file is called .html.
@@ -407,6 +413,14 @@ fn stories(count: usize, seed: u64, context: usize, strided: bool) -> Result<Mea
     let held = hearken::data::stories::Validation::new(count, context, seed)?;
     // Stories are written in ASCII.
     let (targets, bytes) = (held.characters, held.characters as u64);
+    Ok(Measured { examples: Box::new(held), targets, bytes, context })
+}
+
+/// The rows of labelled examples that a run has held out.
+fn labelled_examples(count: usize, seed: u64, context: usize) -> Result<Measured, Failure> {
+    let held = hearken::data::shots::HeldOut::new(count, context, seed)?;
+    // A label is one letter.
+    let (targets, bytes) = (held.labels(), held.labels() as u64);
     Ok(Measured { examples: Box::new(held), targets, bytes, context })
 }
 
