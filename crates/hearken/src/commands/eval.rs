@@ -14,25 +14,22 @@
 mod calibration;
 mod encoders;
 mod shots;
+mod subject;
 
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::model::{ModelArguments, TokenizerArguments};
 use crate::terminal::{Progress, Terminal};
-use hearken::data::batches::{Examples, InOrder, Windows};
-use hearken::data::corpus::{Corpus, Ids, Keeping, Source, Validation};
-use hearken::data::tokenizer::Tokenizer;
-use hearken::data::{self, Stage};
-use hearken::nn::models::Tokens;
+use hearken::data::batches::{Batch, Examples, InOrder};
+use hearken::nn::models::{PredictsTokens, Tokens};
 use hearken::nn::pass::Layout;
-use hearken::show::number::bytes as size;
 use hearken::tasks::OpenModel;
 use hearken::tasks::calibration::{BINS, of_tokens};
-use hearken::tasks::config::Generated;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use subject::{Measured, Subject, labelled_examples, read, stories, text};
 
 /// Measure how good a model is: how well it predicts a text, labels it, answers or embeds.
 ///
@@ -187,6 +184,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
     let hint = "name one with --tokenizer; without one a text has no tokens";
     let tokenizer = arguments.tokenizer.require(&model, hint)?;
+    arguments.check(model.model.encodes().is_some())?;
     if model.model.encodes().is_some() {
         return encoders::run(arguments, &model, tokenizer);
     }
@@ -229,20 +227,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let windows = InOrder::new(examples, arguments.batch_size);
     let batches = windows.batches();
     let start = Instant::now();
-    let mut sum = 0.0;
-    for (done, batch) in windows.enumerate() {
-        if kept.as_ref().is_some_and(Kept::is_stopped) {
-            return Err(Failure::Interrupted);
-        }
-        let mut tokens = Tokens::new(&batch.inputs, batch.rows);
-        if let Some(lengths) = &batch.lengths {
-            tokens = tokens.laid_out(Layout::padded(lengths));
-        }
-        let losses = predictor.token_losses(&tokens, &batch.targets);
-        sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
-        let percent = 100 * (done + 1) / batches;
-        progress.show(&format!("{percent} % of {targets} tokens"));
-    }
+    let stopped = || kept.as_ref().is_some_and(Kept::is_stopped);
+    let sum = sum_of_losses(predictor, windows, &stopped, |done| {
+        progress.show(&format!("{} % of {targets} tokens", 100 * done / batches.max(1)));
+    })?;
     progress.clear();
     let seconds = start.elapsed().as_secs_f64();
     let loss = sum / targets as f64;
@@ -268,6 +256,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         tokens_per_second: (count * context) as f64 / seconds.max(1e-9),
     };
     write(&report, arguments.json)
+}
+
+/// Σ −ln p over all targets; `show` is told how many batches are done.
+fn sum_of_losses(
+    predictor: &dyn PredictsTokens,
+    batches: impl Iterator<Item = Batch>,
+    stopped: &dyn Fn() -> bool,
+    mut show: impl FnMut(usize),
+) -> Result<f64, Failure> {
+    let mut sum = 0.0;
+    for (done, batch) in batches.enumerate() {
+        if stopped() {
+            return Err(Failure::Interrupted);
+        }
+        let mut tokens = Tokens::new(&batch.inputs, batch.rows);
+        if let Some(lengths) = &batch.lengths {
+            tokens = tokens.laid_out(Layout::padded(lengths));
+        }
+        let losses = predictor.token_losses(&tokens, &batch.targets);
+        sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
+        show(done + 1);
+    }
+    Ok(sum)
 }
 
 /// Is a language model right as often as it is sure?
@@ -322,163 +333,23 @@ fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure>
 }
 
 impl Arguments {
+    /// What the flags alone do not rule out.
+    fn check(&self, is_encoder: bool) -> Result<(), Failure> {
+        if is_encoder && self.shots.is_some() {
+            let message = "examples in a prompt need a model that writes, and this one does not";
+            return Err(Failure::input(message, "leave --shots out"));
+        }
+        if self.diagram.is_some() && !self.calibration && self.shots.is_none() {
+            let message = "--diagram has nothing to draw";
+            return Err(Failure::input(message, "give --calibration or --shots with it"));
+        }
+        Ok(())
+    }
+
     /// The files that are named, as FILE or by --data.
     fn paths(&self) -> Vec<PathBuf> {
         [&self.files[..], &self.data].concat()
     }
-}
-
-/// What is evaluated on.
-enum Subject {
-    /// A text, or a part of it.
-    Text { paths: Vec<PathBuf>, field: String, split: Split, validation: f64 },
-    /// The stories that a run has held out.
-    Stories { count: usize, seed: u64 },
-    /// The rows of labelled examples that a run has held out.
-    Shots { count: usize, seed: u64 },
-}
-
-impl Subject {
-    /// What the arguments name, or what the run has held out that the model is of.
-    fn of(arguments: &Arguments, model: &OpenModel) -> Result<Self, Failure> {
-        let paths = arguments.paths();
-        let given = !paths.is_empty();
-        let run = if given { None } else { model.run_config()? };
-        let data = run.as_ref().map(|run| &run.data);
-        if let (Some(run), true) = (&run, data.is_some_and(|data| data.paths.is_empty())) {
-            let (count, seed) = (run.data.stories, run.train.seed);
-            return Ok(match run.data.generated {
-                Generated::Stories => Self::Stories { count, seed },
-                Generated::Shots => Self::Shots { count, seed },
-            });
-        }
-        let paths = data.map_or(paths, |data| data.paths.clone());
-        if paths.is_empty() {
-            return Err(Failure::input(
-                format!(
-                    "{} is not of a run, which would have held out a text",
-                    model.directory.display()
-                ),
-                "name a text: eval FILE, or --data FILE",
-            ));
-        }
-        if let Some(gone) = paths.iter().find(|path| !given && !path.exists()) {
-            return Err(Failure::input(
-                format!("the text of the run, {}, is not here", gone.display()),
-                "run eval in the directory where the run was started, or name a text with --data",
-            ));
-        }
-        let default = if given { Split::All } else { Split::Validation };
-        let field = arguments.field.clone().or_else(|| data.map(|data| data.field.clone()));
-        Ok(Self::Text {
-            paths,
-            field: field.unwrap_or_else(|| "text".to_owned()),
-            split: arguments.split.unwrap_or(default),
-            validation: arguments.validation.or(data.map(|data| data.validation)).unwrap_or(0.1),
-        })
-    }
-
-    fn paths(&self) -> Vec<PathBuf> {
-        match self {
-            Self::Text { paths, .. } => paths.clone(),
-            Self::Stories { .. } => vec![PathBuf::from("stories")],
-            Self::Shots { .. } => vec![PathBuf::from("shots")],
-        }
-    }
-
-    fn split(&self) -> Split {
-        match self {
-            Self::Text { split, .. } => *split,
-            Self::Stories { .. } | Self::Shots { .. } => Split::Validation,
-        }
-    }
-}
-
-/// Windows of `context` tokens, how many tokens count, and the bytes that those stand for.
-struct Measured {
-    examples: Box<dyn Examples>,
-    targets: usize,
-    bytes: u64,
-    context: usize,
-}
-
-/// The stories that a run has held out, in the windows in which its evaluations see them.
-fn stories(count: usize, seed: u64, context: usize, strided: bool) -> Result<Measured, Failure> {
-    if strided {
-        return Err(Failure::input(
-            "stories are in windows of whole stories, which do not overlap",
-            "leave --stride out",
-        ));
-    }
-    let held = hearken::data::stories::Validation::new(count, context, seed)?;
-    // Stories are written in ASCII.
-    let (targets, bytes) = (held.characters, held.characters as u64);
-    Ok(Measured { examples: Box::new(held), targets, bytes, context })
-}
-
-/// The rows of labelled examples that a run has held out.
-fn labelled_examples(count: usize, seed: u64, context: usize) -> Result<Measured, Failure> {
-    let held = hearken::data::shots::HeldOut::new(count, context, seed)?;
-    // A label is one letter.
-    let (targets, bytes) = (held.labels(), held.labels() as u64);
-    Ok(Measured { examples: Box::new(held), targets, bytes, context })
-}
-
-/// A text in windows, behind the token that begins a text if that is one of the text's own.
-fn text(
-    ids: Ids,
-    bytes: u64,
-    model: &OpenModel,
-    tokenizer: &Tokenizer,
-    context: usize,
-    stride: usize,
-) -> Result<Measured, Failure> {
-    let first = ids.to_vec(0..ids.len().min(1));
-    let begin = model.begin(tokenizer).filter(|begin| !tokenizer.is_special(*begin));
-    let (ids, bytes) = match begin {
-        Some(begin) if first != [begin] => {
-            let mut all = vec![begin];
-            all.extend(ids.to_vec(0..ids.len()));
-            (Ids::from(all), bytes)
-        }
-        // Nothing predicts the first token, so its bytes do not count either.
-        _ => (ids, bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64)),
-    };
-    // A window longer than the text would be padding.
-    let context = context.min(ids.len().saturating_sub(1)).max(1);
-    let windows = Windows::sliding(ids, context, stride.min(context))?;
-    Ok(Measured { targets: windows.targets(), examples: Box::new(windows), bytes, context })
-}
-
-/// The tokens of the part that was asked for, and its bytes.
-fn read(
-    paths: &[PathBuf],
-    field: &str,
-    split: Split,
-    validation: f64,
-    tokenizer: &Tokenizer,
-    kept: &Kept,
-    progress: &mut Progress,
-) -> Result<(Ids, u64), Failure> {
-    let validation = match split {
-        Split::All => Validation::None,
-        Split::Train | Split::Validation => Validation::Fraction(validation),
-    };
-    let mut report = |at: data::Progress| {
-        let doing = if at.stage == Stage::Tokenising { "tokenising" } else { "reading" };
-        progress.show(&match at.total {
-            Some(total) => format!("{doing}: {} %", 100 * at.done / total.max(1)),
-            None => format!("{doing}: {}", size(at.done)),
-        });
-    };
-    let keeping = Keeping { stop: Some(kept.stop()), ..Keeping::new(kept.path()) };
-    let source = Source::open_keeping(paths, field, &keeping, &mut report)?;
-    let cache = kept.path().join("ids");
-    let corpus = Corpus::prepare(&source, &validation, tokenizer, &cache, &mut report)?;
-    Ok(match split {
-        Split::All | Split::Train => (corpus.train, corpus.train_bytes),
-        Split::Validation => (corpus.validation, corpus.validation_bytes),
-    })
 }
 
 fn write(report: &Report, json: bool) -> Result<(), Failure> {
