@@ -39,6 +39,7 @@
 //! Text from [`text`] cut into windows anywhere has the same floor only in the limit of long T.
 
 mod exercises;
+mod facts;
 mod grammar;
 mod known;
 mod posterior;
@@ -48,6 +49,7 @@ mod windows;
 mod words;
 
 pub use exercises::{Exercise, ceiling_of_recall};
+pub use facts::{Fact, Told};
 pub use grammar::Sample;
 pub use known::unknown_words;
 pub use posterior::MaskedBound;

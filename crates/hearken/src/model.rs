@@ -43,6 +43,14 @@ impl TokenizerArguments {
     }
 }
 
+/// Says that a saved temperature is used.
+pub(crate) fn note_temperature(temperature: f64) {
+    say!(
+        "note: logits are divided by {temperature:.3}, the temperature saved with the model \
+         (calibration.json; --uncalibrated does without)"
+    );
+}
+
 /// Reads `1,2,3`.
 pub(crate) fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
     let one = |part: &str| {

@@ -3,11 +3,13 @@
 mod attention;
 mod blocks;
 mod calculus;
+mod confidence;
 mod decoding;
 mod efficiency;
 mod evaluation;
 mod identities;
 mod positions;
+mod sequences;
 mod similarity;
 mod softmax;
 mod training;
@@ -22,9 +24,11 @@ pub(crate) const GROUPS: &[(&str, &[Lesson])] = &[
     ("Attention", attention::LESSONS),
     ("Positions", positions::LESSONS),
     ("Blocks", blocks::LESSONS),
+    ("Sequences", sequences::LESSONS),
     ("Training", training::LESSONS),
     ("Less memory, less arithmetic", efficiency::LESSONS),
     ("Choosing the next token", decoding::LESSONS),
-    ("Tokens, losses and confidence", evaluation::LESSONS),
+    ("Tokens and losses", evaluation::LESSONS),
+    ("Confidence", confidence::LESSONS),
     ("Identities", identities::LESSONS),
 ];

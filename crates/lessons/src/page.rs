@@ -2,8 +2,14 @@
 
 use crate::lesson::{Answer, Block, Lesson, Sheet};
 use crate::maths::cells;
+use crate::text::{code_lines, formula_lines};
 use hearken_show::page::{Value, context, markup, render};
 use std::fmt::Write as _;
+
+/// Characters of a line of code that fit the page.
+const CODE_WIDTH: usize = 80;
+/// Characters of a line of a formula.
+const FORMULA_WIDTH: usize = 74;
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -30,7 +36,7 @@ fn value(lesson: &Lesson, sheet: &Sheet) -> Value {
         name => lesson.name,
         title => lesson.title,
         line => lesson.line,
-        code => lesson.code.trim_end(),
+        code => code_lines(lesson.code, CODE_WIDTH).join("\n"),
         about => lesson.next.0,
         guide => lesson.next.1,
         steps => steps.collect::<Vec<_>>(),
@@ -43,7 +49,10 @@ fn value(lesson: &Lesson, sheet: &Sheet) -> Value {
 fn block(block: &Block) -> Value {
     match block {
         Block::Text(text) => context! { kind => "text", text => text.clone() },
-        Block::Formula(text) => context! { kind => "formula", text => text.clone() },
+        Block::Formula(text) => {
+            let lines = text.lines().flat_map(|line| formula_lines(line, FORMULA_WIDTH));
+            context! { kind => "formula", text => lines.collect::<Vec<_>>().join("\n") }
+        }
         Block::Numbers { name, rows } => numbers(name, rows),
         Block::Table(table) => {
             context! { kind => "table", columns => table.columns.clone(), rows => table.rows.clone() }
@@ -77,5 +86,6 @@ fn numbers(name: &str, rows: &[Vec<f64>]) -> Value {
         }
         html.push_str("</tr>");
     }
-    context! { kind => "numbers", name => name, cells => markup(html) }
+    let single = matches!(rows, [row] if row.len() == 1);
+    context! { kind => "numbers", name => name, single => single, cells => markup(html) }
 }

@@ -61,8 +61,8 @@ fn closing(lesson: &Lesson, sheet: &Sheet, terminal: Terminal) -> Vec<String> {
     }
     lines.push(terminal.bold("In Rust"));
     lines.push(String::new());
-    let code = lesson.code.trim_end().lines();
-    lines.extend(code.map(|line| format!("    {line}").trim_end().to_owned()));
+    let code = code_lines(lesson.code, width.saturating_sub(4));
+    lines.extend(code.iter().map(|line| format!("    {line}").trim_end().to_owned()));
     lines.push(String::new());
     let (about, file) = lesson.next;
     lines.extend(wrap(&format!("Read next: {about}, docs/guide/{file}"), width));
@@ -124,13 +124,40 @@ fn block_lines(block: &Block, width: usize) -> Vec<String> {
     }
 }
 
-/// A line of a formula; if it is too long, cut where it has wide gaps.
 fn formula(line: &str, width: usize) -> Vec<String> {
-    if line.chars().count() + 4 <= width {
-        return vec![format!("    {line}")];
+    formula_lines(line, width - 4).into_iter().map(|line| format!("    {line}")).collect()
+}
+
+/// A line of a formula; if it is too long, cut where it has wide gaps.
+pub(crate) fn formula_lines(line: &str, width: usize) -> Vec<String> {
+    if line.chars().count() <= width {
+        return vec![line.to_owned()];
     }
     let parts = line.split("    ").map(str::trim).filter(|part| !part.is_empty());
-    parts.map(|part| format!("    {part}")).collect()
+    parts.map(str::to_owned).collect()
+}
+
+/// A program in lines of at most `width` characters: longer ones go on, further in, where they have a
+/// blank. A comment goes on as a comment.
+pub(crate) fn code_lines(code: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in code.trim_end().lines() {
+        let indent = line.len() - line.trim_start().len();
+        let mut rest = line.to_owned();
+        while rest.chars().count() > width {
+            let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| at);
+            let room = rest.get(..end).unwrap_or(&rest);
+            let least = rest.len() - rest.trim_start().len() + 1;
+            let Some(cut) = room.rfind(' ').filter(|cut| *cut > least) else { break };
+            let (head, tail) = rest.split_at(cut);
+            let mark = if head.contains("//") { "// " } else { "" };
+            let next = format!("{}{mark}{}", " ".repeat(indent + 8), tail.trim_start());
+            lines.push(head.trim_end().to_owned());
+            rest = next;
+        }
+        lines.push(rest);
+    }
+    lines
 }
 
 fn numbers(name: &str, rows: &[Vec<f64>], width: usize) -> Vec<String> {

@@ -44,6 +44,7 @@ presets![
     "story-questions",
     "story-masks",
     "story-pairs",
+    "few-shot",
     "classifier",
     "dates",
     "numbers",

@@ -6,10 +6,13 @@
 // Files from strangers are read here: nothing may panic.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+mod generated;
+
+pub use generated::Generated;
+
 use crate::prefix::PrefixConfig;
 use hearken_base::settings::{self, Setting, Settings, Value};
 use hearken_base::{Error, Result, names, nearest};
-use hearken_data::conversions::Conversion;
 use hearken_nn::config::ModelConfig;
 use hearken_nn::presets;
 use hearken_store::files::read_text_once;
@@ -59,9 +62,10 @@ pub struct DataConfig {
     /// in files of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<PathBuf>,
-    /// What pairs are made of for encoder-decoders, if there are no files.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
-    pub generated: Option<Conversion>,
+    /// What is generated if there are no `paths`: stories, unless given, or dates for
+    /// encoder-decoders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generated: Option<Generated>,
     /// The field of JSON lines or the column of a table that holds the text.
     pub field: String,
     /// The field of the second text, where rows have two.
@@ -87,7 +91,7 @@ pub struct DataConfig {
     pub most_tokens: Option<usize>,
     /// Where windows of text begin.
     pub windows: WindowsKind,
-    /// How many generated stories are held out.
+    /// How many generated stories (or rows) are held out.
     pub stories: usize,
     /// What a prefix language model is given of each row.
     #[serde(skip_serializing_if = "PrefixConfig::is_usual")]
@@ -100,7 +104,7 @@ impl Setting for DataConfig {
             Ok(Self {
                 paths: t.or("paths", Vec::new())?,
                 targets: t.or("targets", Vec::new())?,
-                generated: t.optional::<Generated>("generated")?.map(|generated| generated.0),
+                generated: t.optional("generated")?,
                 field: t.or("field", "text".to_owned())?,
                 second: t.optional("second")?,
                 label: t.or("label", "label".to_owned())?,
@@ -118,29 +122,18 @@ impl Setting for DataConfig {
     }
 }
 
+impl DataConfig {
+    /// What a model learns from if there are no files.
+    pub fn generates(&self, model: &ModelConfig) -> Generated {
+        let usual = if model.has_source() { Generated::Dates } else { Generated::Stories };
+        self.generated.unwrap_or(usual)
+    }
+}
+
 impl Default for DataConfig {
     fn default() -> Self {
         settings::default()
     }
-}
-
-/// A conversion by its name.
-struct Generated(Conversion);
-
-impl Setting for Generated {
-    fn read(value: &Value<'_>) -> Result<Self> {
-        let name = value.name(&Conversion::ALL.map(Conversion::name))?;
-        let found = Conversion::ALL.into_iter().find(|conversion| conversion.name() == name);
-        Ok(Self(found.unwrap_or(Conversion::Dates)))
-    }
-}
-
-#[expect(clippy::ref_option, reason = "serde hands the field over as it is")]
-fn by_name<S: serde::Serializer>(
-    conversion: &Option<Conversion>,
-    to: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    conversion.map(Conversion::name).serialize(to)
 }
 
 /// What exactly a model learns; decoders have no such choices.

@@ -3,7 +3,7 @@
 mod random;
 
 use crate::batch::evaluation_rows;
-use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
+use crate::config::{DataConfig, Generated, RunConfig, TokenizerKind, WindowsKind};
 use crate::encoder::DIGEST;
 use hearken_base::{Error, Result};
 use hearken_data::batches::{
@@ -13,7 +13,7 @@ use hearken_data::corpus::{
     Changes, Corpus, KEPT_FILES, Keeping, Outcome, Source, Stop, Validation,
 };
 use hearken_data::tokenizer::{Kind, Special, SpecialText, Tokenizer, Training};
-use hearken_data::{Progress, stories};
+use hearken_data::{Progress, shots, stories};
 use hearken_formats::SpecialTokens;
 use hearken_train::RunDirectory;
 use random::{HeldOut, RandomTokens, Training as RandomBatches};
@@ -22,6 +22,9 @@ use std::sync::Arc;
 
 /// A beginning within a story, behind the line end that begins every text.
 const STORY_PROMPT: &str = "\nSo Mia";
+
+/// Labelled examples, and a word whose label is asked for.
+const SHOT_PROMPT: &str = "fox A red B owl A blue";
 
 /// Tokens of the second prompt of samples, for plain text.
 const PROMPT_TOKENS: usize = 24;
@@ -84,11 +87,33 @@ impl TextData {
         stop: &Stop,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
-        if config.data.paths.is_empty() {
-            Self::stories(config)
-        } else {
-            Self::text(config, directory, stop, report)
+        match config.data.generates(&config.model) {
+            _ if !config.data.paths.is_empty() => Self::text(config, directory, stop, report),
+            Generated::Stories => Self::stories(config),
+            Generated::Shots => Self::shots(config),
+            other => Err(other.misfit()),
         }
+    }
+
+    /// Generated rows of labelled examples.
+    pub fn shots(config: &RunConfig) -> Result<Self> {
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let length = config.model.context();
+        let tokenizer = shots::tokenizer();
+        let validation = shots::HeldOut::new(config.data.stories, length, seed)?;
+        Ok(Self {
+            prompt: tokenizer.encode(SHOT_PROMPT)?,
+            second_prompt: None,
+            validation_bytes: 0, // labels are not a text
+            begin: None,
+            tokenizer,
+            batches: Box::new(shots::ShotRows::new(rows, length, seed)?),
+            validation: Some(Box::new(validation)),
+            floor: Some(shots::floor(shots::examples_in(length))),
+            name: "labelled examples".to_owned(),
+            why_training_is_above: None,
+            notes: Vec::new(),
+        })
     }
 
     /// Generated stories.

@@ -4,9 +4,11 @@
 //! - [`EncoderData`]: from files or generated stories to batches and a part that is held out.
 //! - `Objective`, one per purpose: the loss of a batch, and how answers are judged.
 //! - [`EncoderTask`]: both as a task that can be trained.
-//! - [`evaluate`]: the measures of a model on any data.
+//! - [`evaluate`]: the measures of a model on any data; [`calibrated`]: is a classifier as often right
+//!   as it is sure?
 
 mod classes;
+mod confidence;
 mod data;
 mod encoding;
 mod masks;
@@ -17,6 +19,7 @@ mod spans;
 mod tags;
 mod task;
 
+pub use confidence::calibrated;
 pub(crate) use data::{DIGEST, check_unchanged, initial_tokenizer};
 pub use data::{EncoderData, Held, HoldOut};
 pub use encoding::Purpose;

@@ -1,8 +1,10 @@
 //! What models are trained for.
 //!
+//! - [`calibration`]: is a model right as often as it is sure; a temperature, fitted and kept.
 //! - [`config`]: the configuration of a run, `[model]`, `[data]` and `[train]` of one file.
 //! - [`data`]: from what a configuration names to tokens, batches and a validation set.
 //! - [`encoder`]: guess hidden words, label texts and words, answer questions, embed.
+//! - [`few_shot`]: accuracy by how many examples stand in the prompt.
 //! - [`metrics`]: how good answers are, by the usual measures.
 //! - [`next_token`]: language models that predict the next token.
 //! - [`text_run`]: a whole run on text, from a configuration to a trained model.
@@ -13,23 +15,27 @@
 //! - [`translate`]: texts through an encoder-decoder, and where it looks.
 //! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
 //! - [`prefix`]: what a prefix language model is given of a row.
+//! - [`probe`]: what can be read off the residual stream after each layer.
 //! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
 
 mod batch;
+pub mod calibration;
 mod carried;
 pub mod config;
 pub mod data;
 pub mod encoder;
 mod exhibits;
 mod expert_use;
+pub mod few_shot;
 pub mod metrics;
 pub mod next_token;
 mod observe;
 pub mod open;
 pub mod prefix;
 pub mod prepared;
+pub mod probe;
 pub mod reader;
 pub mod rehearsal;
 pub mod seq2seq;

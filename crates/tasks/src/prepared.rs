@@ -10,7 +10,6 @@ use crate::seq2seq::{PairData, Seq2Seq};
 use hearken_base::{Error, Result};
 use hearken_data::Progress;
 use hearken_data::batches::Batches;
-use hearken_data::conversions::Conversion;
 use hearken_data::corpus::Stop;
 use hearken_data::tokenizer::Tokenizer;
 use hearken_formats::{self as formats, Initialised};
@@ -156,12 +155,7 @@ impl Prepared {
 
     /// What is learned from if no files are named.
     pub fn made(config: &RunConfig) -> &'static str {
-        match (&config.model, config.data.generated) {
-            (model, generated) if model.has_source() => {
-                generated.unwrap_or(Conversion::Dates).name()
-            }
-            _ => "stories",
-        }
+        config.data.generates(&config.model).name()
     }
 
     /// The command that uses such a model.

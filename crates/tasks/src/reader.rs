@@ -61,6 +61,8 @@ pub struct Reader<'a> {
     tokenizer: &'a Tokenizer,
     frame: Frame,
     knows_types: bool,
+    /// Logits of labels are divided by it.
+    temperature: f32,
 }
 
 impl<'a> Reader<'a> {
@@ -80,7 +82,14 @@ impl<'a> Reader<'a> {
             return Err(Error::new(message, "leave the number of tokens out"));
         }
         let frame = Frame::new(tokenizer, most)?;
-        Ok(Self { model, encoder, tokenizer, frame, knows_types: config.types() > 0 })
+        let knows_types = config.types() > 0;
+        Ok(Self { model, encoder, tokenizer, frame, knows_types, temperature: 1.0 })
+    }
+
+    /// The same, with the logits of labels divided by a temperature, such as
+    /// [the one that is kept with the model](OpenModel::temperature).
+    pub fn at_temperature(self, temperature: f64) -> Self {
+        Self { temperature: temperature as f32, ..self }
     }
 
     /// The texts as the model reads them. A text without any token is an error that names it by
@@ -174,7 +183,7 @@ impl<'a> Reader<'a> {
         let model = self.model.classifies()?;
         let mut all = vec![Vec::new(); rows.list.len()];
         self.batches(rows, progress, |tokens, chosen| {
-            put(&mut all, chosen, &model.class_probabilities(tokens));
+            put(&mut all, chosen, &model.class_probabilities_at(tokens, self.temperature));
             Ok(())
         })?;
         Ok(all)

@@ -100,7 +100,7 @@ pub fn fit(model: &mut ModelConfig, data: &DataConfig) -> Option<String> {
     if model.has_source()
         && model.vocabulary() == 0
         && data.paths.is_empty()
-        && data.generated.is_some()
+        && data.generated.is_some_and(|generated| generated.conversion().is_some())
     {
         let tokens = conversions::tokenizer().vocabulary_size();
         model.set_vocabulary(tokens);

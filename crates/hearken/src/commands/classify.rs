@@ -2,9 +2,9 @@
 
 use super::texts::{Given, TextArguments, note_cut};
 use crate::failure::Failure;
-use crate::model::{ModelArguments, TokenizerArguments};
+use crate::model::{ModelArguments, TokenizerArguments, note_temperature};
 use crate::terminal::Progress;
-use hearken::tasks::Reader;
+use hearken::tasks::{OpenModel, Reader};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -32,6 +32,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     most_tokens: Option<usize>,
 
+    /// Leave the temperature that is saved with the model out ('hearken eval --calibration')
+    #[arg(long)]
+    uncalibrated: bool,
+
     /// Write one JSON object per text, with all probabilities
     #[arg(long)]
     json: bool,
@@ -50,6 +54,17 @@ Keys of --json:
   chosen            where a text may have several: all of 0.5 or more
   numbers           in place of these, of a model that predicts numbers";
 
+impl Arguments {
+    /// The temperature that is saved with the model, unless it is not wanted.
+    fn saved_temperature(&self, model: &OpenModel) -> Result<Option<f64>, Failure> {
+        let saved = if self.uncalibrated { None } else { model.temperature()? };
+        if let Some(temperature) = saved {
+            note_temperature(temperature);
+        }
+        Ok(saved)
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let given = arguments.texts.read()?;
     let model = arguments.model.open()?;
@@ -58,7 +73,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         model.classifies()?;
     }
     let tokenizer = arguments.tokenizer.require(&model, "name one with --tokenizer")?;
-    let reader = Reader::new(&model, &tokenizer, arguments.most_tokens)?;
+    let mut reader = Reader::new(&model, &tokenizer, arguments.most_tokens)?;
+    if !predicts_numbers && let Some(temperature) = arguments.saved_temperature(&model)? {
+        reader = reader.at_temperature(temperature);
+    }
     let rows = reader.rows(&given.texts, |i| given.place(i))?;
     let (mut status, total) = (Progress::new(), given.texts.len());
     let mut progress = |done: usize| {

@@ -11,25 +11,26 @@
 //! predicted from one token and the last from T; with a stride of s they overlap, and every target
 //! (but those of the first window) is predicted from at least T − s + 1 tokens.
 
+mod calibration;
 mod encoders;
 mod pairs;
+mod shots;
+mod subject;
 
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::model::{ModelArguments, TokenizerArguments};
 use crate::terminal::{Progress, Terminal};
-use hearken::data::batches::{Examples, InOrder, Windows};
-use hearken::data::corpus::{Corpus, Ids, Keeping, Source, Validation};
-use hearken::data::tokenizer::Tokenizer;
-use hearken::data::{self, Stage};
-use hearken::nn::models::Tokens;
+use hearken::data::batches::{Batch, Examples, InOrder};
+use hearken::nn::models::{PredictsTokens, Tokens};
 use hearken::nn::pass::Layout;
-use hearken::show::number::bytes as size;
 use hearken::tasks::OpenModel;
+use hearken::tasks::calibration::{BINS, of_tokens};
 use serde::Serialize;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+use subject::{Measured, Subject, labelled_examples, read, stories, text};
 
 /// Measure how good a model is: how well it predicts a text, labels it, answers or embeds.
 ///
@@ -100,6 +101,36 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8)]
     batch_size: usize,
 
+    /// Is the model right as often as it is sure? Fits a temperature on one half of the examples and
+    /// judges on the other
+    #[arg(long, conflicts_with = "shots")]
+    calibration: bool,
+
+    /// Bins of the calibration error
+    #[arg(long, value_name = "N", default_value_t = BINS, requires = "calibration")]
+    bins: usize,
+
+    /// Keep the fitted temperature in the model directory, for classify and generate
+    #[arg(long, requires = "calibration")]
+    save_temperature: bool,
+
+    /// Examples in the prompt: accuracy by how many there are, as in 0,1,2,4,8 (decoders)
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    shots: Option<Vec<usize>>,
+
+    /// Questions for each number of examples [default: 200 rows of the data, 1000 generated ones]
+    #[arg(long, value_name = "N", requires = "shots")]
+    questions: Option<usize>,
+
+    /// How an example is written [default: 'Text: {text}\nLabel: {label}\n\n', or '{text} => {label}\n'
+    /// with --second]
+    #[arg(long, value_name = "TEXT", requires = "shots")]
+    template: Option<String>,
+
+    /// Write the diagram of --calibration (.svg or .html) or the curve of --shots (.svg)
+    #[arg(long, value_name = "FILE")]
+    diagram: Option<PathBuf>,
+
     /// Write one JSON object
     #[arg(long)]
     json: bool,
@@ -114,6 +145,16 @@ Examples:
   hearken eval --model runs/reviews                  what the run of an encoder has held out
   hearken eval --model runs/reviews --data test.csv --label stars --json
   hearken eval --model runs/es --data test.en --target test.es --beams 4
+  hearken eval --model runs/reviews --calibration --save-temperature --diagram reliability.html
+  hearken eval --model runs/few-shot --shots 0,1,2,4,8,16
+  hearken eval --model gpt2 --data reviews.jsonl --shots 0,1,4 --template '{text}\nSentiment: {label}\n\n'
+  hearken eval --model gpt2 --data pairs.tsv --field en --second es --shots 1,4
+
+Keys of --json with --calibration: model, data, metrics (loss, accuracy, ece and ece_equal_mass at
+the temperature that the model is used with), and calibration: bins, fitted_on, judged_on, and the
+same with temperature and bins as trained (before), as saved (saved) and as fitted (after).
+Keys of --json with --shots: model, data, metrics (accuracy with the most examples), questions,
+majority, and shots: a list of shots, accuracy, margin (95 %), f1 and at_most where they exist.
 
 Keys of --json for encoders: model, data, rows, tokens, seconds, and metrics, an object with those
 that fit the model: loss, accuracy, f1, micro_f1, exact_match, mae, rmse, spearman, recall_at_1, …
@@ -165,8 +206,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if model.model.translates().is_some() {
         return pairs::run(arguments, &model, tokenizer);
     }
+    arguments.check(model.model.encodes().is_some())?;
     if model.model.encodes().is_some() {
         return encoders::run(arguments, &model, tokenizer);
+    }
+    if let Some(list) = &arguments.shots {
+        return shots::run(arguments, list, &model, &tokenizer);
     }
     let predictor = model.predicts_tokens()?;
     let (context, stride) = window(arguments, model.model.config().context())?;
@@ -180,6 +225,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Subject::Stories { count, seed } => {
             stories(*count, *seed, context, arguments.stride.is_some())?
         }
+        Subject::Shots { count, seed } => labelled_examples(*count, *seed, context)?,
         Subject::Text { paths, field, split, validation } => {
             let (ids, bytes) =
                 read(paths, field, *split, *validation, &tokenizer, &kept, &mut progress)?;
@@ -194,25 +240,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(kept)
     };
     let Measured { examples, targets, bytes, context } = measured;
+    if arguments.calibration {
+        let paths = subject.paths();
+        return calibrated(arguments, &model, paths, examples.as_ref(), &mut progress);
+    }
     let stride = stride.min(context);
     let count = examples.count();
     let windows = InOrder::new(examples, arguments.batch_size);
     let batches = windows.batches();
     let start = Instant::now();
-    let mut sum = 0.0;
-    for (done, batch) in windows.enumerate() {
-        if kept.as_ref().is_some_and(Kept::is_stopped) {
-            return Err(Failure::Interrupted);
-        }
-        let mut tokens = Tokens::new(&batch.inputs, batch.rows);
-        if let Some(lengths) = &batch.lengths {
-            tokens = tokens.laid_out(Layout::padded(lengths));
-        }
-        let losses = predictor.token_losses(&tokens, &batch.targets);
-        sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
-        let percent = 100 * (done + 1) / batches;
-        progress.show(&format!("{percent} % of {targets} tokens"));
-    }
+    let stopped = || kept.as_ref().is_some_and(Kept::is_stopped);
+    let sum = sum_of_losses(predictor, windows, &stopped, |done| {
+        progress.show(&format!("{} % of {targets} tokens", 100 * done / batches.max(1)));
+    })?;
     progress.clear();
     let seconds = start.elapsed().as_secs_f64();
     let loss = sum / targets as f64;
@@ -240,6 +280,61 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     write(&report, arguments.json)
 }
 
+/// Σ −ln p over all targets; `show` is told how many batches are done.
+fn sum_of_losses(
+    predictor: &dyn PredictsTokens,
+    batches: impl Iterator<Item = Batch>,
+    stopped: &dyn Fn() -> bool,
+    mut show: impl FnMut(usize),
+) -> Result<f64, Failure> {
+    let mut sum = 0.0;
+    for (done, batch) in batches.enumerate() {
+        if stopped() {
+            return Err(Failure::Interrupted);
+        }
+        let mut tokens = Tokens::new(&batch.inputs, batch.rows);
+        if let Some(lengths) = &batch.lengths {
+            tokens = tokens.laid_out(Layout::padded(lengths));
+        }
+        let losses = predictor.token_losses(&tokens, &batch.targets);
+        sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
+        show(done + 1);
+    }
+    Ok(sum)
+}
+
+/// Is a language model right as often as it is sure?
+fn calibrated(
+    arguments: &Arguments,
+    model: &OpenModel,
+    data: Vec<PathBuf>,
+    examples: &dyn Examples,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    let mut show = |share: f64| progress.show(&format!("{:.0} %", 100.0 * share));
+    let (rows, bins, saved) = (arguments.batch_size, arguments.bins, model.temperature()?);
+    let found = of_tokens(model.predicts_tokens()?, examples, rows, bins, saved, &mut show)?;
+    progress.clear();
+    let asked = calibration::Subject { model, data, unit: "tokens" };
+    calibration::finish(arguments, &asked, &found)
+}
+
+/// Writes a picture as SVG, or the page around it if the file is called .html.
+fn save_picture(
+    path: &Path,
+    model: &Path,
+    svg: &str,
+    page: impl FnOnce() -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    super::inspect::check_out(path, model)?;
+    let is_page = path.extension().is_some_and(|end| end == "html" || end == "htm");
+    let content = if is_page { page()? } else { svg.to_owned() };
+    std::fs::write(path, content).map_err(|error| {
+        let message = format!("cannot write {}: {error}", path.display());
+        Failure::input(message, "choose another --diagram")
+    })
+}
+
 /// The length of a window, and how far apart they begin.
 fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure> {
     let context = arguments.context.unwrap_or(most);
@@ -260,148 +355,23 @@ fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure>
 }
 
 impl Arguments {
+    /// What the flags alone do not rule out.
+    fn check(&self, is_encoder: bool) -> Result<(), Failure> {
+        if is_encoder && self.shots.is_some() {
+            let message = "examples in a prompt need a model that writes, and this one does not";
+            return Err(Failure::input(message, "leave --shots out"));
+        }
+        if self.diagram.is_some() && !self.calibration && self.shots.is_none() {
+            let message = "--diagram has nothing to draw";
+            return Err(Failure::input(message, "give --calibration or --shots with it"));
+        }
+        Ok(())
+    }
+
     /// The files that are named, as FILE or by --data.
     fn paths(&self) -> Vec<PathBuf> {
         [&self.files[..], &self.data].concat()
     }
-}
-
-/// What is evaluated on.
-enum Subject {
-    /// A text, or a part of it.
-    Text { paths: Vec<PathBuf>, field: String, split: Split, validation: f64 },
-    /// The stories that a run has held out.
-    Stories { count: usize, seed: u64 },
-}
-
-impl Subject {
-    /// What the arguments name, or what the run has held out that the model is of.
-    fn of(arguments: &Arguments, model: &OpenModel) -> Result<Self, Failure> {
-        let paths = arguments.paths();
-        let given = !paths.is_empty();
-        let run = if given { None } else { model.run_config()? };
-        let data = run.as_ref().map(|run| &run.data);
-        if let (Some(run), true) = (&run, data.is_some_and(|data| data.paths.is_empty())) {
-            return Ok(Self::Stories { count: run.data.stories, seed: run.train.seed });
-        }
-        let paths = data.map_or(paths, |data| data.paths.clone());
-        if paths.is_empty() {
-            return Err(Failure::input(
-                format!(
-                    "{} is not of a run, which would have held out a text",
-                    model.directory.display()
-                ),
-                "name a text: eval FILE, or --data FILE",
-            ));
-        }
-        if let Some(gone) = paths.iter().find(|path| !given && !path.exists()) {
-            return Err(Failure::input(
-                format!("the text of the run, {}, is not here", gone.display()),
-                "run eval in the directory where the run was started, or name a text with --data",
-            ));
-        }
-        let default = if given { Split::All } else { Split::Validation };
-        let field = arguments.field.clone().or_else(|| data.map(|data| data.field.clone()));
-        Ok(Self::Text {
-            paths,
-            field: field.unwrap_or_else(|| "text".to_owned()),
-            split: arguments.split.unwrap_or(default),
-            validation: arguments.validation.or(data.map(|data| data.validation)).unwrap_or(0.1),
-        })
-    }
-
-    fn paths(&self) -> Vec<PathBuf> {
-        match self {
-            Self::Text { paths, .. } => paths.clone(),
-            Self::Stories { .. } => vec![PathBuf::from("stories")],
-        }
-    }
-
-    fn split(&self) -> Split {
-        match self {
-            Self::Text { split, .. } => *split,
-            Self::Stories { .. } => Split::Validation,
-        }
-    }
-}
-
-/// Windows of `context` tokens, how many tokens count, and the bytes that those stand for.
-struct Measured {
-    examples: Box<dyn Examples>,
-    targets: usize,
-    bytes: u64,
-    context: usize,
-}
-
-/// The stories that a run has held out, in the windows in which its evaluations see them.
-fn stories(count: usize, seed: u64, context: usize, strided: bool) -> Result<Measured, Failure> {
-    if strided {
-        return Err(Failure::input(
-            "stories are in windows of whole stories, which do not overlap",
-            "leave --stride out",
-        ));
-    }
-    let held = hearken::data::stories::Validation::new(count, context, seed)?;
-    // Stories are written in ASCII.
-    let (targets, bytes) = (held.characters, held.characters as u64);
-    Ok(Measured { examples: Box::new(held), targets, bytes, context })
-}
-
-/// A text in windows, behind the token that begins a text if that is one of the text's own.
-fn text(
-    ids: Ids,
-    bytes: u64,
-    model: &OpenModel,
-    tokenizer: &Tokenizer,
-    context: usize,
-    stride: usize,
-) -> Result<Measured, Failure> {
-    let first = ids.to_vec(0..ids.len().min(1));
-    let begin = model.begin(tokenizer).filter(|begin| !tokenizer.is_special(*begin));
-    let (ids, bytes) = match begin {
-        Some(begin) if first != [begin] => {
-            let mut all = vec![begin];
-            all.extend(ids.to_vec(0..ids.len()));
-            (Ids::from(all), bytes)
-        }
-        // Nothing predicts the first token, so its bytes do not count either.
-        _ => (ids, bytes.saturating_sub(tokenizer.decode(&first)?.len() as u64)),
-    };
-    // A window longer than the text would be padding.
-    let context = context.min(ids.len().saturating_sub(1)).max(1);
-    let windows = Windows::sliding(ids, context, stride.min(context))?;
-    Ok(Measured { targets: windows.targets(), examples: Box::new(windows), bytes, context })
-}
-
-/// The tokens of the part that was asked for, and its bytes.
-fn read(
-    paths: &[PathBuf],
-    field: &str,
-    split: Split,
-    validation: f64,
-    tokenizer: &Tokenizer,
-    kept: &Kept,
-    progress: &mut Progress,
-) -> Result<(Ids, u64), Failure> {
-    let validation = match split {
-        Split::All => Validation::None,
-        Split::Train | Split::Validation => Validation::Fraction(validation),
-    };
-    let mut report = |at: data::Progress| {
-        let doing = if at.stage == Stage::Tokenising { "tokenising" } else { "reading" };
-        progress.show(&match at.total {
-            Some(total) => format!("{doing}: {} %", 100 * at.done / total.max(1)),
-            None => format!("{doing}: {}", size(at.done)),
-        });
-    };
-    let keeping = Keeping { stop: Some(kept.stop()), ..Keeping::new(kept.path()) };
-    let source = Source::open_keeping(paths, field, &keeping, &mut report)?;
-    let cache = kept.path().join("ids");
-    let corpus = Corpus::prepare(&source, &validation, tokenizer, &cache, &mut report)?;
-    Ok(match split {
-        Split::All | Split::Train => (corpus.train, corpus.train_bytes),
-        Split::Validation => (corpus.validation, corpus.validation_bytes),
-    })
 }
 
 fn write(report: &Report, json: bool) -> Result<(), Failure> {

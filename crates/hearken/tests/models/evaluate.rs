@@ -231,3 +231,75 @@ fn text_may_come_from_a_pipe() {
     run(&mut with_model(&["eval"], directory.path(), &["--data", "/dev/zero"]))
         .refused("/dev/zero is a device");
 }
+
+/// ECE with bins of equal width over the targets of the odd windows, by its definition.
+fn ece_by_hand(text: &str, bins: usize) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let model = write_model(folder.path());
+    let ids: Vec<u32> = text.chars().map(|c| CHARACTERS.find(c).unwrap() as u32).collect();
+    let context = config().context;
+    let mut sums = vec![(0.0, 0.0); bins]; // of confidence, and right answers
+    let mut count = 0.0;
+    for target in (1..ids.len()).filter(|target| (target - 1) / context % 2 == 1) {
+        let start = (target - 1) / context * context;
+        let logits = model.next_logits(&ids[start..target], 1);
+        let exp: Vec<f64> = logits.data().iter().map(|l| f64::from(*l).exp()).collect();
+        let best = (0..exp.len()).max_by(|a, b| exp[*a].total_cmp(&exp[*b])).unwrap();
+        let confidence = exp[best] / exp.iter().sum::<f64>();
+        let bin = &mut sums[(confidence * bins as f64).ceil() as usize - 1];
+        bin.0 += confidence;
+        bin.1 += f64::from(u8::from(best == ids[target] as usize));
+        count += 1.0;
+    }
+    sums.into_iter().map(|(confidence, right)| f64::abs(confidence - right)).sum::<f64>() / count
+}
+
+#[test]
+fn the_calibration_error_is_the_references() {
+    let directory = model_directory();
+    let json = evaluate(directory.path(), &["--calibration", "--bins", "12"]);
+    let want = ece_by_hand(TEXT, 12);
+    let got = json["metrics"]["ece"].as_f64().unwrap();
+    assert!((got - want).abs() < 1e-6, "{got} and {want}");
+    assert_eq!(json["calibration"]["before"]["bins"].as_array().unwrap().len(), 12);
+    let counted = |key: &str| json["calibration"][key].as_u64().unwrap() as usize;
+    assert_eq!(counted("fitted_on") + counted("judged_on"), TEXT.len() - 1);
+    let plain = run(&mut with_model(&["eval", "--save-temperature"], directory.path(), &["x"]));
+    plain.refused("--calibration");
+}
+
+#[test]
+fn examples_in_the_prompt_are_asked_of_any_decoder() {
+    let folder = tempfile::tempdir().unwrap();
+    let stack = StackConfig::new(1, 16, 2);
+    let vocabulary = CHARACTERS.len();
+    let config = DecoderConfig { vocabulary, ..DecoderConfig::new(128, stack) };
+    let path = folder.path().join("model");
+    let model = Decoder::drawn(config, 3);
+    hearken::formats::save(&path, &model, &SpecialTokens::default()).unwrap();
+    let characters: Vec<char> = CHARACTERS.chars().collect();
+    Tokenizer::of_characters(&characters).save(&path.join("tokenizer.json")).unwrap();
+    let rows: String = (0..40)
+        .map(|i| format!("it is {}\t{}\n", ["so", "not"][i % 2], ["yes", "no"][i % 2]))
+        .collect();
+    let data = folder.path().join("rows.tsv");
+    std::fs::write(&data, format!("text\tlabel\n{rows}")).unwrap();
+    let curve = folder.path().join("curve.svg");
+    let data = data.to_str().unwrap();
+    let base = ["--data", data, "--shots", "0,1,4", "--template", "{text} {label}.\\n"];
+    let more = ["--questions", "20", "--json", "--diagram", curve.to_str().unwrap()];
+    let ran = run(&mut with_model(&["eval"], &path, &[&base[..], &more].concat())).succeeded();
+    let json = parse(&ran.stdout);
+    let points = json["shots"].as_array().unwrap();
+    assert_eq!(points.iter().map(|p| p["shots"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 4]);
+    assert!(points.iter().all(|p| (0.0..=1.0).contains(&p["accuracy"].as_f64().unwrap())));
+    assert!(std::fs::read_to_string(curve).unwrap().contains("examples in the prompt"));
+    // Written answers.
+    let pairs = ["--data", data, "--second", "label", "--shots", "2", "--questions", "3"];
+    let template = ["--template", "{text} {label}.\\n"];
+    let ran = run(&mut with_model(&["eval"], &path, &[&pairs[..], &template].concat())).succeeded();
+    assert!(ran.stdout.contains("F1 of words"), "{}", ran.stdout);
+    run(&mut with_model(&["eval"], &path, &["--shots", "1"])).refused("few-shot");
+    let long = ["--data", data, "--shots", "30", "--template", "{text} {label}.\\n"];
+    run(&mut with_model(&["eval"], &path, &long)).refused("do not fit");
+}

@@ -309,3 +309,25 @@ fn contrastive_search_is_greedy_without_a_penalty_and_checks_its_settings() {
     refused("0.5,0", "among 0 candidates");
     refused("0.5", "such as 0.6,4");
 }
+
+#[test]
+fn a_temperature_that_is_saved_with_the_model_is_used() {
+    let directory = model_directory();
+    let rest = ["--prompt", "a", "-n", "1", "--seed", "1", "--show-probabilities"];
+    let first = |rest: &[&str]| {
+        let json = generate(directory.path(), rest);
+        json["steps"][0]["candidates"][0]["probability"].as_f64().unwrap()
+    };
+    let as_trained = first(&[&rest[..], &["--temperature", "1"]].concat());
+    let hotter = first(&[&rest[..], &["--temperature", "2"]].concat());
+    assert!(hotter < as_trained);
+    let file = directory.path().join("calibration.json");
+    std::fs::write(&file, "{\"temperature\": 2.0}").unwrap();
+    assert_eq!(first(&[&rest[..], &["--temperature", "1"]].concat()), hotter);
+    let without = [&rest[..], &["--temperature", "1", "--uncalibrated"]].concat();
+    assert_eq!(first(&without), as_trained);
+    let ran = run(&mut with_model(&["generate"], directory.path(), &rest)).succeeded();
+    assert!(ran.stderr.contains("divided by 2.000"), "{}", ran.stderr);
+    std::fs::write(&file, "{\"temperature\": -1}").unwrap();
+    run(&mut with_model(&["generate"], directory.path(), &rest)).refused("calibration.json");
+}

@@ -228,3 +228,39 @@ fn the_model_that_is_read_is_not_overwritten() {
     run(&mut with_model(&["inspect", "logits"], directory.path(), &rest)).refused("another --out");
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
+
+#[test]
+fn probes_read_stories_layer_by_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = hearken::data::stories::tokenizer();
+    let stack = hearken::nn::config::StackConfig::new(2, 16, 2);
+    let config = hearken::nn::config::DecoderConfig {
+        vocabulary: tokenizer.vocabulary_size(),
+        ..hearken::nn::config::DecoderConfig::new(256, stack)
+    };
+    let model = hearken::nn::models::Decoder::drawn(config, 3);
+    let path = folder.path().join("model");
+    hearken::formats::save(&path, &model, &hearken::formats::SpecialTokens::default()).unwrap();
+    tokenizer.save(&path.join("tokenizer.json")).unwrap();
+    let picture = folder.path().join("probe.svg");
+    let rest = ["--stories", "200", "--json", "--svg", picture.to_str().unwrap()];
+    let ran = run(&mut with_model(&["inspect", "probe"], &path, &rest)).succeeded();
+    let json = parse(&ran.stdout);
+    assert_eq!(json["layers"], serde_json::json!(["embedding", "block 0", "block 1", "norm"]));
+    for name in ["who", "animal", "colour", "what", "where", "parity"] {
+        let fact = &json["facts"][name];
+        let number = |key: &str| fact[key].as_f64().unwrap();
+        assert_eq!(fact["accuracy"].as_array().unwrap().len(), 4, "{name}");
+        // 50 stories judge: three standard deviations are at most 0.21.
+        assert!(number("unrelated") < number("chance") + 0.21, "{name}: {fact}");
+        assert!(number("shuffled") < number("chance") + 0.21, "{name}: {fact}");
+        // Before every fact stands the same blank, whose embedding tells nothing.
+        let first = fact["accuracy"][0].as_f64().unwrap();
+        assert!(name == "parity" || first <= number("chance") + 1e-9, "{name}: {fact}");
+    }
+    assert!(std::fs::read_to_string(picture).unwrap().contains("unrelated token"));
+    let few = ["--stories", "3"];
+    run(&mut with_model(&["inspect", "probe"], &path, &few)).refused("expected 100");
+    // A context of 16 holds no story, and these characters are too few.
+    run(&mut with_model(&["inspect", "probe"], model_directory().path(), &[])).refused("");
+}

@@ -34,12 +34,16 @@ fn online_softmax(s: &mut Sheet) {
     s.step("The problem");
     s.text("Softmax needs the sum over a whole row before the first weight is known. For T tokens that is a \
             matrix of T×T numbers. But the sum can be kept as you go, if you can repair what you did before a \
-            larger score came.");
-    s.formula("for each tile: m′ = max(m, max tile)        l ← l·e^(m − m′) + Σ e^(s − m′)\n               o ← o·e^(m − m′) + Σ e^(s − m′)·v        at the end: o/l");
+            larger score came. So keep three numbers: m, the largest score so far; l, the sum of e^(s − m); \
+            and o, the sum of e^(s − m)·v. When m grows to m′, multiply l and o by e^(m − m′): that turns \
+            every e^(s − m) in them into e^(s − m′).");
+    s.formula("for each tile:   m′ = max(m, max tile)\n                 l ← l·e^(m − m′) + Σ e^(s − m′)\n                 o ← o·e^(m − m′) + Σ e^(s − m′)·v\n                 m ← m′\nat the end:      o/l");
     s.show("scores", &scores[..]);
     s.show("values", &values[..]);
 
     s.step("Three tiles of two, by hand");
+    s.text("Before the first tile m is −∞ and nothing is summed, so there is nothing to repair: the factor is \
+            e^(−∞) = 0.");
     let (mut m, mut l, mut o) = (f64::NEG_INFINITY, 0.0f64, 0.0f64);
     let mut rows = Vec::new();
     for (tile, (z, v)) in scores.chunks(2).zip(values.chunks(2)).enumerate() {

@@ -43,6 +43,8 @@ fn identities(s: &mut Sheet) {
     let a = matrix([[1.0, 2.0, 0.0], [-1.0, 0.5, 3.0]]); // (2, 3)
     let b = matrix([[2.0, 1.0], [0.0, -1.0], [1.0, 4.0]]); // (3, 2)
     s.step("The trace of a product is a sum of products");
+    s.text("The trace of a square matrix is the sum of its diagonal; vec lists the numbers of a matrix in one \
+            column.");
     s.formula("tr(AB) = Σᵢⱼ Aᵢⱼ·Bⱼᵢ = vec(Aᵀ)·vec(B)");
     s.matrix("A", a.value());
     s.matrix("B", b.value());
@@ -60,10 +62,12 @@ fn identities(s: &mut Sheet) {
     s.step("AXB as one matrix");
     s.text("AXB is linear in X, so there is one large matrix that takes the numbers of X to those of AXB. Which \
             one depends on how the numbers are listed: column by column, as in the textbooks, or row by row, as \
-            they lie in memory here.");
+            they lie in memory here. A ⊗ B, the Kronecker product, has the block aᵢⱼ·B in place of each number \
+            aᵢⱼ.");
     s.formula("columns: vec(AXB) = (Bᵀ ⊗ A)·vec(X)        rows: vec(AXB) = (A ⊗ Bᵀ)·vec(X)");
     let x = matrix([[1.0, 0.0, 2.0], [3.0, -1.0, 1.0], [0.0, 1.0, 1.0]]); // (3, 3)
     let axb = matmul(&matmul(&a, &x), &b); // (2, 2)
+    s.matrix("X", x.value());
     s.matrix("AXB", axb.value());
     let bt = transpose(&b, 0, 1);
     let columns = matmul_transposed(&by_columns(&x), &kronecker(&bt, &a));

@@ -60,14 +60,22 @@ pub trait Classifies: Encodes {
 
     /// The probability of each label: (B, N). Rows sum to 1, unless a text may have several.
     fn class_probabilities(&self, tokens: &Tokens<'_>) -> Tensor {
+        self.class_probabilities_at(tokens, 1.0)
+    }
+
+    /// The same with logits divided by a temperature.
+    fn class_probabilities_at(&self, tokens: &Tokens<'_>, temperature: f32) -> Tensor {
         no_grad(|| {
             let logits = self.class_logits(tokens, &Pass::evaluate());
             if self.several() {
                 let mut value = logits.into_value();
-                value.data_mut().iter_mut().for_each(|z| *z = 1.0 / (1.0 + (-*z).exp()));
+                value
+                    .data_mut()
+                    .iter_mut()
+                    .for_each(|z| *z = 1.0 / (1.0 + (-*z / temperature).exp()));
                 value
             } else {
-                softmax(logits, 1.0).into_value()
+                softmax(logits, 1.0 / temperature).into_value()
             }
         })
     }

@@ -4,7 +4,7 @@ use super::{Chart, Mark};
 use crate::terminal::fit;
 
 /// The mark of each curve, in order.
-const MARKS: [char; 6] = ['●', '○', '×', '+', '▪', '·'];
+const MARKS: [char; 8] = ['●', '○', '×', '+', '▪', '◇', '◆', '·'];
 
 impl Chart {
     /// The chart in lines of at most `width` characters, with `height` rows of points; empty if there

@@ -12,7 +12,7 @@ use hearken_data::batches::{
     Batches, Corruption, Denoised, Documents, Examples, Frame, MadePairs, Pairs, RandomWindows,
     Shuffled, Windows,
 };
-use hearken_data::conversions::{self, Conversion};
+use hearken_data::conversions;
 use hearken_data::labelled::{self, Answer, Ask, Dataset, Fields, Row};
 use hearken_data::tokenizer::{Special, SpecialText, Tokenizer};
 use hearken_tensor::rng::Rng;
@@ -81,7 +81,8 @@ impl PairData {
 
     /// Pairs that are made.
     fn made(config: &RunConfig, place: &Workplace<'_>, given: Option<Tokenizer>) -> Result<Self> {
-        let conversion = config.data.generated.unwrap_or(Conversion::Dates);
+        let generated = config.data.generates(&config.model);
+        let conversion = generated.conversion().ok_or_else(|| generated.misfit())?;
         let kept = place.path.join(TOKENIZER);
         let tokenizer = match given {
             Some(tokenizer) => tokenizer,

@@ -1,6 +1,6 @@
 //! How good an encoder is at what its head is for.
 
-use super::Arguments;
+use super::{Arguments, calibration};
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::terminal::{Progress, Terminal, say};
@@ -38,6 +38,15 @@ pub(super) fn run(
     progress.clear();
     for note in &data.notes {
         say!("note: {note}");
+    }
+    if arguments.calibration {
+        let mut show = |share: f64| progress.show(&format!("{:.0} %", 100.0 * share));
+        let (bins, saved) = (arguments.bins, model.temperature()?);
+        let found = encoder::calibrated(model.model.as_ref(), &data, bins, saved, &mut show)?;
+        progress.clear();
+        let data = arguments.paths();
+        let asked = calibration::Subject { model, data, unit: "answers" };
+        return calibration::finish(arguments, &asked, &found);
     }
     let held = data.held.as_ref().map_or(0, encoder::Held::count);
     let start = Instant::now();

@@ -7,7 +7,7 @@ mod write;
 
 use crate::failure::Failure;
 use crate::invocation::runnable;
-use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
+use crate::model::{ModelArguments, TokenizerArguments, note_temperature, parse_ids};
 use crate::terminal::{Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::BeamSearch;
@@ -59,7 +59,8 @@ pub(crate) struct Arguments {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 200)]
     tokens: usize,
 
-    /// Logits are divided by it: 0 always takes the most likely token, 1 is as trained
+    /// Logits are divided by it: 0 always takes the most likely token, 1 is as trained (times the
+    /// temperature that is saved with the model, if there is one)
     #[arg(
         long,
         short,
@@ -138,6 +139,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["beams", "show_probabilities"],
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     samples: u32,
+
+    /// Leave the temperature that is saved with the model out ('hearken eval --calibration')
+    #[arg(long)]
+    uncalibrated: bool,
 
     /// How keys and values are kept: none computes everything anew for every token
     #[arg(long, value_name = "KIND", default_value = "f32")]
@@ -283,6 +288,7 @@ impl Job {
         };
         let model = arguments.model.open()?;
         model.generates()?;
+        let way = calibrated(way, arguments, &model)?;
         let tokenizer = arguments.tokenizer.of(&model)?;
         if tokenizer.is_none() {
             let hint = "give the prompt as tokens with --ids 1,2,3, or name a --tokenizer";
@@ -339,6 +345,21 @@ fn sampling(arguments: &Arguments) -> Result<Sampling, Failure> {
     };
     sampling.validate()?;
     Ok(sampling)
+}
+
+/// With the temperature that is saved with the model. Beams compare whole texts by the model's own
+/// probabilities.
+fn calibrated(way: Way, arguments: &Arguments, model: &OpenModel) -> Result<Way, Failure> {
+    let Way::Sample(sampling) = way else { return Ok(way) };
+    let saved = if arguments.uncalibrated { None } else { model.temperature()? };
+    let Some(saved) = saved.filter(|_| sampling.temperature > 0.0) else {
+        return Ok(Way::Sample(sampling));
+    };
+    note_temperature(saved);
+    let temperature = sampling.temperature * saved as f32;
+    let sampling = Sampling { temperature, ..sampling };
+    sampling.validate()?;
+    Ok(Way::Sample(sampling))
 }
 
 fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {

@@ -248,7 +248,7 @@ fn label(text: &str, labels: &[String]) -> Result<u32, Failure> {
 }
 
 /// The result must not replace a file of the model that it is computed from, nor look like one.
-pub(super) fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
+pub(crate) fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
     if out.is_dir() {
         let message = format!("{} is a directory, expected a file to write", out.display());
         return Err(Failure::input(message, "give a name in it, such as out.safetensors"));

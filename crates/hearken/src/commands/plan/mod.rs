@@ -6,11 +6,11 @@ mod table;
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
 use hearken::base::settings::Settings;
-use hearken::data::stories;
+use hearken::data::{shots, stories};
 use hearken::kernels::isa;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::config::ModelConfig;
-use hearken::tasks::config::{TokenizerKind, preset_or_file};
+use hearken::tasks::config::{Generated, TokenizerKind, preset_or_file};
 use hearken::tasks::{DataConfig, rehearsal};
 use hearken::train::schedule::usual_warmup;
 use hearken::train::{Cost, Memory, OptimizerConfig, Precision, TrainConfig};
@@ -362,7 +362,11 @@ fn configuration(arguments: &Arguments) -> Result<Configuration, Failure> {
 fn vocabulary_of(data: &DataConfig) -> Result<(usize, &'static str), Failure> {
     if data.paths.is_empty() && data.tokenizer_file.is_none() {
         // What `train` learns if it is given no text.
-        return Ok((stories::tokenizer().vocabulary_size(), "those of the generated stories"));
+        let (tokenizer, whose) = match data.generated {
+            Some(Generated::Shots) => (shots::tokenizer(), "those of the generated examples"),
+            _ => (stories::tokenizer(), "those of the generated stories"),
+        };
+        return Ok((tokenizer.vocabulary_size(), whose));
     }
     match (data.tokenizer, data.vocabulary) {
         (TokenizerKind::Byte, _) => Ok((256, "the bytes")),
