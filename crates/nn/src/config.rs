@@ -140,11 +140,18 @@ impl ModelConfig {
         match self {
             Self::Decoder(DecoderConfig { vocabulary, context, stack, .. })
             | Self::Encoder(EncoderConfig { vocabulary, context, stack, .. }) => format!(
-                "{} layers × {} wide, {} heads, context {context}, {vocabulary} tokens",
-                stack.layers, stack.width, stack.heads
+                "{} × {} wide, {}, context {context}, {vocabulary} tokens",
+                counted(stack.layers, "layer"),
+                stack.width,
+                counted(stack.heads, "head")
             ),
         }
     }
+}
+
+/// `1 layer`, `2 layers`.
+fn counted(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 impl From<DecoderConfig> for ModelConfig {
@@ -282,10 +289,10 @@ impl StackConfig {
             format!(" on {}", self.kv_heads())
         };
         format!(
-            "{} layers × {}, {} heads of {}{shared}, feed-forward {}",
-            self.layers,
+            "{} × {}, {} of {}{shared}, feed-forward {}",
+            counted(self.layers, "layer"),
             self.width,
-            self.heads,
+            counted(self.heads, "head"),
             self.head_width(),
             self.feed_forward_width()
         )

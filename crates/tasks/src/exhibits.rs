@@ -86,7 +86,7 @@ fn attention(model: &dyn PredictsTokens, ids: &[u32], tokenizer: &Tokenizer) -> 
     })
 }
 
-/// What a head does most, measured on its weights (T, T) behind the first token.
+/// What a head does most, measured on its weights (T, T) after the first token.
 fn habit(weights: &[f32], length: usize) -> String {
     let (mut own, mut before, mut first, mut back) = (0.0, 0.0, 0.0, 0.0);
     for (query, row) in weights.chunks(length.max(1)).enumerate().skip(1) {

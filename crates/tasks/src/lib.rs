@@ -10,6 +10,7 @@
 //! - [`open`]: a model directory or run, found, verified, loaded and joined with its tokenizer.
 //! - [`mod@write`]: text from an open model.
 //! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
+//! - [`self_check`]: what must hold for any model, whatever its weights.
 //! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
@@ -26,6 +27,7 @@ pub mod open;
 pub mod prepared;
 pub mod reader;
 pub mod rehearsal;
+pub mod self_check;
 pub mod text_run;
 pub mod write;
 

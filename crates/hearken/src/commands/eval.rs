@@ -4,7 +4,7 @@
 //! text. With targets t₁ … tₙ, every token of the text but the first,
 //!
 //! ```text
-//! loss = −1/n Σ ln p(tᵢ | what stands before it in its window)
+//! loss = −1/n Σ ln p(tᵢ | what comes before it in its window)
 //! perplexity = e^loss          bits per byte = n·loss / (ln 2 · bytes of t₁ … tₙ)
 //! ```
 //! Without `--stride` the windows do not overlap, so that the first target of a window is
@@ -23,7 +23,7 @@ use hearken::data::tokenizer::Tokenizer;
 use hearken::data::{self, Stage};
 use hearken::nn::models::Tokens;
 use hearken::nn::pass::Layout;
-use hearken::show::number::bytes as size;
+use hearken::show::number::{bytes as size, plural, thousands};
 use hearken::tasks::OpenModel;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -325,7 +325,7 @@ fn stories(count: usize, seed: u64, context: usize, strided: bool) -> Result<Mea
     Ok(Measured { examples: Box::new(held), targets, bytes, context })
 }
 
-/// A text in windows, behind the token that begins a text if that is one of the text's own.
+/// A text in windows, after the token that begins a text if that is one of the text's own.
 fn text(
     ids: Ids,
     bytes: u64,
@@ -395,9 +395,12 @@ fn write(report: &Report, json: bool) -> Result<(), Failure> {
         ("loss", format!("{loss:.4} nats per token")),
         ("perplexity", format!("{perplexity:.3}")),
         ("bits/byte", format!("{bits_per_byte:.4}")),
-        ("counted", format!("{targets} tokens of {bytes} bytes")),
-        ("windows", format!("{windows} of {context} tokens, {stride} apart")),
-        ("time", format!("{seconds:.2} s, {tokens_per_second:.0} tokens/s")),
+        (
+            "counted",
+            format!("{} of {}", plural(*targets, "token"), plural(*bytes as usize, "byte")),
+        ),
+        ("windows", format!("{} of {context} tokens, {stride} apart", thousands(*windows as f64))),
+        ("time", format!("{seconds:.2} s, {} tokens/s", thousands(*tokens_per_second))),
     ];
     let terminal = Terminal::stdout();
     for (name, text) in lines {

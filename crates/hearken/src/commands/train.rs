@@ -8,7 +8,7 @@ use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
 use hearken::formats::Initialised;
 use hearken::kernels::isa;
-use hearken::show::number::{bytes as size, date, plural, thousands};
+use hearken::show::number::{bytes as size, date, operations, plural, thousands};
 use hearken::tasks::config::FINE_TUNING;
 use hearken::tasks::data::FILES;
 use hearken::tasks::prepared::first_model;
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     init: Option<PathBuf>,
 
-    /// What an encoder learns, in place of what its configuration says
+    /// The task of an encoder, in place of the one in its configuration
     #[arg(long, value_enum)]
     task: Option<TaskName>,
 
@@ -57,16 +57,16 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     sizes: Sizes,
 
-    /// Updates of the weights; a warm-up that you did not set takes a tenth of them at most
+    /// Optimiser steps; a warm-up that you did not set takes at most a tenth of them
     #[arg(long)]
     steps: Option<u64>,
 
-    /// As many steps as take about so long here: a few are timed before the first, and the number is
-    /// fixed in config.toml
+    /// Train for about N minutes: a few steps are timed first, and the number of steps that fit is
+    /// written to config.toml
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["steps", "epochs", "resume"])]
     minutes: Option<f64>,
 
-    /// How often every row is seen, in place of --steps [default with --init: 3]
+    /// Passes over the data, in place of --steps [default with --init: 3]
     #[arg(long, value_name = "N", conflicts_with = "steps")]
     epochs: Option<f64>,
 
@@ -82,15 +82,15 @@ pub(crate) struct Arguments {
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Where the run leaves its files; default: a new directory in runs/
+    /// The directory that the run writes to [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Continue the run in this directory where its last checkpoint stands
+    /// Continue the run in this directory from its last checkpoint
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "files", "data", "out", "seed"])]
     resume: Option<PathBuf>,
 
-    /// Say nothing but warnings and the result
+    /// Print only warnings and the result
     #[arg(long)]
     quiet: bool,
 }
@@ -149,10 +149,10 @@ llama-style, gpt2-small and others; 'hearken presets' says what they are.
 A run directory holds config.toml, metrics.jsonl, loss.svg, report.html, samples.txt,
 TensorBoard events, and checkpoints/best and checkpoints/last, each a model directory.";
 
-/// Sizes of the model, which people change daily.
+/// Sizes of the model.
 #[derive(clap::Args)]
 struct Sizes {
-    /// Blocks of the model
+    /// Number of blocks
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
 
@@ -164,11 +164,11 @@ struct Sizes {
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
 
-    /// The longest text that the model looks at, in tokens
+    /// Context length: how many tokens the model sees at once
     #[arg(long, value_name = "N")]
     context: Option<usize>,
 
-    /// The chance that an activation is dropped in training
+    /// Dropout: the probability that an activation is set to 0 in training
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     dropout: Option<f32>,
 }
@@ -431,13 +431,12 @@ fn introduce(config: &RunConfig, data: &About, cost: &Cost, path: &Path) {
     let train = &config.train;
     say!("{} parameters: {}", thousands(cost.parameters() as f64), config.model.summary());
     say!(
-        "{} step{} of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
-        thousands(train.steps as f64),
-        if train.steps == 1 { "" } else { "s" },
+        "{} of {} × {} tokens of {}, {} per token, about {}",
+        plural(train.steps as usize, "step"),
         train.batch_size,
         data.length,
         data.name,
-        cost.training.all() / 1e6,
+        operations(cost.training.all()),
         size(cost.memory.total())
     );
     let tokens = data.tokens;

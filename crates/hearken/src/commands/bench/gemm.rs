@@ -7,7 +7,7 @@ use crate::machine::{Machine, Peak};
 use clap::ValueEnum;
 use hearken::kernels::Write as To;
 use hearken::kernels::gemm::{Epilogue, Matrix, gemm};
-use hearken::show::number::percent;
+use hearken::show::number::{percent, plural};
 use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tensor::Tensor;
 use hearken::tensor::rng::Rng;
@@ -162,9 +162,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let longest = shapes.iter().map(|shape| shape.name.chars().count()).max().unwrap_or(0);
     let columns = Columns::new().left("shape", longest).left("", 2).right("median ms", 9);
     let columns = columns.right("best ms", 9).right("spread", 6).right("GFLOP/s", 7);
-    let columns = columns.right("peak", 5).within(terminal.width);
+    let columns = columns.right("peak", 5);
+    let columns = columns.fitting(terminal.width, &["best ms", "spread", "peak"]);
     if !arguments.json {
-        writeln!(out, "peak {:.1} GFLOP/s, {} threads", peak.gflops, machine.threads)?;
+        let threads = plural(machine.threads, "thread");
+        writeln!(out, "peak {:.1} GFLOP/s, {threads}", peak.gflops)?;
         writeln!(out, "{}", terminal.bold(&columns.head()))?;
     }
     let mut results = Vec::new();

@@ -27,7 +27,7 @@ use write::{Form, Writer};
 ///
 /// Continues a prompt token by token and shows the text as it comes. Without a prompt it asks for
 /// one: line by line on a terminal (Ctrl-D ends), or all of stdin. In a pipe only the new text is
-/// written; on a terminal the prompt stands before it.
+/// written; on a terminal the prompt comes before it.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "IDS", value_parser = parse_id_list)]
     ids: Option<IdList>,
 
-    /// The most tokens to write
+    /// Write at most N tokens
     #[arg(long, short = 'n', value_name = "N", default_value_t = 200)]
     tokens: usize,
 
@@ -109,7 +109,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
-    /// Go on behind the token that ends a text
+    /// Continue after the token that ends a text
     #[arg(long)]
     ignore_end: bool,
 
@@ -122,19 +122,19 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     samples: u32,
 
-    /// How keys and values are kept: none computes everything anew for every token
+    /// How keys and values are stored; none recomputes everything for every token
     #[arg(long, value_name = "KIND", default_value = "f32")]
     cache: CacheChoice,
 
-    /// Show each token with its probability and those that might have come instead
+    /// Show each token with its probability and the most likely alternatives
     #[arg(long, conflicts_with = "beams")]
     show_probabilities: bool,
 
-    /// Say how fast it was, and the seed, on stderr
+    /// Print the speed and the seed to stderr
     #[arg(long, short)]
     verbose: bool,
 
-    /// Write one JSON object when all is done
+    /// Write one JSON object at the end
     #[arg(long)]
     json: bool,
 }
@@ -192,7 +192,7 @@ fn parse_id_list(text: &str) -> Result<IdList, String> {
 struct Job {
     model: OpenModel,
     tokenizer: Option<Tokenizer>,
-    way: Way,
+    decoding: Decoding,
     most_tokens: usize,
     ends: Vec<u32>,
     stops: Vec<String>,
@@ -200,16 +200,16 @@ struct Job {
     samples: usize,
 }
 
-/// How the text is found.
-enum Way {
+/// How tokens are chosen.
+enum Decoding {
     Sample(Sampling),
     Search { beams: usize, length_penalty: f32 },
 }
 
 impl Job {
     fn new(arguments: &Arguments) -> Result<Self, Failure> {
-        let way = match arguments.beams {
-            None => Way::Sample(sampling(arguments)?),
+        let decoding = match arguments.beams {
+            None => Decoding::Sample(sampling(arguments)?),
             Some(beams) => search(arguments, beams)?,
         };
         let model = arguments.model.open()?;
@@ -228,7 +228,7 @@ impl Job {
         Ok(Self {
             model,
             tokenizer,
-            way,
+            decoding,
             most_tokens: arguments.tokens,
             ends,
             stops: arguments.stop.clone(),
@@ -268,7 +268,7 @@ fn sampling(arguments: &Arguments) -> Result<Sampling, Failure> {
     Ok(sampling)
 }
 
-fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {
+fn search(arguments: &Arguments, beams: usize) -> Result<Decoding, Failure> {
     if !(1..=1024).contains(&beams) {
         let message = format!("{beams} beams, expected 1 to 1024");
         return Err(Failure::input(message, "4 is usual"));
@@ -281,7 +281,7 @@ fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {
         let message = format!("length penalty is {}", arguments.length_penalty);
         return Err(Failure::input(message, "1 is the mean per token"));
     }
-    Ok(Way::Search { beams, length_penalty: arguments.length_penalty })
+    Ok(Decoding::Search { beams, length_penalty: arguments.length_penalty })
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! Writing a text: streamed, as a table of probabilities, or as JSON.
 
 use super::prompt::Prompt;
-use super::{Job, Way, interrupt};
+use super::{Decoding, Job, interrupt};
 use crate::failure::Failure;
 use crate::terminal::{Terminal, say, seen, visible, visible_json};
 use hearken::data::tokenizer::Tokenizer;
@@ -79,10 +79,10 @@ impl<W: Write> Writer<'_, W> {
                 model.context()
             );
         }
-        match self.job.way {
-            Way::Sample(sampling) if self.job.samples > 1 => self.samples(ids, sampling, turn),
-            Way::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
-            Way::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
+        match self.job.decoding {
+            Decoding::Sample(sampling) if self.job.samples > 1 => self.samples(ids, sampling, turn),
+            Decoding::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
+            Decoding::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
         }
     }
 
