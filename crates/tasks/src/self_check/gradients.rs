@@ -4,7 +4,7 @@
 //! scaled to length 1. There the slope is d·g = |d-part of g|, as large as any direction that is not
 //! chosen by hand can give, so that the rounding of an f32 loss hides little of it. Differences
 //! D(x) = (f(w + x·d) − f(w − x·d)) / 2x are taken at x, x/2, x/4, …; (4·D(x/2) − D(x)) / 3 cancels
-//! their error in x². Wide steps bend, narrow ones drown in rounding: the answer is taken where two
+//! their error in x². Wide steps bend, narrow ones drown in rounding: the answer is taken where three
 //! widths in a row agree best, without looking at the gradient.
 
 use super::{Finding, Sample, fed};
@@ -20,7 +20,7 @@ const PARAMETERS: usize = 6;
 /// Random halves of each.
 const HALVES: u64 = 2;
 /// Widths, each half of the one before.
-const WIDTHS: usize = 7;
+const WIDTHS: usize = 9;
 /// The share of a slope that may be off: what rounding in an f32 loss leaves, with room. A gradient
 /// that misses a term is off by far more.
 const BOUND: f64 = 0.01;
@@ -51,9 +51,10 @@ fn slope(
     parameter.set_value(start);
     let differences = differences?;
     let refined: Vec<f64> = differences.windows(2).map(|d| (4.0 * d[1] - d[0]) / 3.0).collect();
-    let agreeing =
-        refined.windows(2).min_by(|a, b| (a[1] - a[0]).abs().total_cmp(&(b[1] - b[0]).abs()));
-    Ok(agreeing.map_or(f64::NAN, |pair| pair[1]))
+    // Two widths may agree by chance; three hardly do.
+    let spread = |three: &[f64]| (three[1] - three[0]).abs().max((three[2] - three[1]).abs());
+    let agreeing = refined.windows(3).min_by(|a, b| spread(a).total_cmp(&spread(b)));
+    Ok(agreeing.map_or(f64::NAN, |three| three[1]))
 }
 
 pub(super) fn check(model: &dyn Model, sample: &Sample) -> Result<Finding> {
@@ -102,12 +103,12 @@ pub(super) fn check(model: &dyn Model, sample: &Sample) -> Result<Finding> {
     Ok(Finding::measured(NAME, worst, BOUND, true, detail))
 }
 
-/// How far a parameter is moved at most: a twentieth of its length, or until the loss changes by
+/// How far a parameter is moved at most: 3 % of its length, or until the loss changes by
 /// about 0.5.
 fn widest(parameter: &Param, slope: f64) -> f64 {
     let value = parameter.value();
     let norm = norm(value.data()).max(1e-3 * (value.shape().len() as f64).sqrt());
-    (0.05 * norm).min(0.5 / slope)
+    (0.03 * norm).min(0.5 / slope)
 }
 
 fn norm(numbers: &[f32]) -> f64 {

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use hearken::kernels::Write as To;
 use hearken::kernels::gemm::{Epilogue, Matrix, gemm};
 use hearken::show::number::{percent, plural};
+use hearken::show::terminal::wrap;
 use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tensor::Tensor;
 use hearken::tensor::rng::Rng;
@@ -194,7 +195,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
         writeln!(out, "{text}")?;
     } else if let Some(largest) = results.iter().max_by_key(|result| result.memory.resident) {
-        writeln!(out, "most memory: {}, by {}", largest.memory.text(), largest.shape.name)?;
+        let text = format!("most memory: {}, by {}", largest.memory.text(), largest.shape.name);
+        for line in wrap(&text, terminal.width) {
+            writeln!(out, "{line}")?;
+        }
     }
     Ok(())
 }

@@ -118,6 +118,9 @@ fn per_token(
         for (i, candidate) in order.iter().enumerate() {
             let next = format!("{} {}", answer(*candidate as u32), percent(shares[*candidate], 1));
             let gap = if i > 0 { "  " } else { "" };
+            if i > 0 && shares[*candidate] < 0.0005 {
+                break; // 0.0 %
+            }
             if i > 0 && line.chars().count() + gap.len() + next.chars().count() > room {
                 break;
             }
