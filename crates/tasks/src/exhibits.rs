@@ -77,8 +77,9 @@ fn attention(model: &dyn PredictsTokens, ids: &[u32], tokenizer: &Tokenizer) -> 
     }
     body.push_str("</div>\n");
     let about = "Where each head looks on a sentence that is held out. A row is a token, a cell \
-        the share of its attention that goes to the token below: deep blue is all of it. Heads that \
-        differ divide the work; many that all look at the first token or at themselves are idle.";
+        the share of its attention that goes to the token below: the strongest blue is all of it. \
+        Heads that differ divide the work; many that all look at the first token or at themselves \
+        are idle.";
     (!seen.is_empty() && ids.len() > 1).then(|| Exhibit {
         title: "Where heads look".to_owned(),
         about: about.to_owned(),
@@ -143,8 +144,8 @@ fn surprise(
         about: format!(
             "{count} tokens that are held out, each coloured by how little the model expected it: \
              −ln of the probability it gave, {mean:.3} nats on average here. What can be known from \
-             the text before should be pale; the beginnings of names and choices stay deep. Point at \
-             a token for its probability and the {CANDIDATES} likeliest candidates."
+             the text before should be faint; the beginnings of names and choices stay strong. \
+             Point at a token for its probability and the {CANDIDATES} likeliest candidates."
         ),
         body,
     })

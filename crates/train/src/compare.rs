@@ -118,7 +118,7 @@ fn costs(runs: &[Run]) -> Vec<Value> {
             speeds.sort_by(f64::total_cmp);
             speeds.get(speeds.len() / 2).map(|speed| short(*speed))
         }),
-        row("training loss, mean of the last tenth of the steps", &|run| {
+        row("training loss at the end", &|run| {
             final_training_loss(&run.rows).map(|(_, loss)| format!("{loss:.4}"))
         }),
         row("last validation loss", &|run| {

@@ -77,7 +77,7 @@ pub(super) fn check(model: &dyn Model, sample: &Sample) -> Result<Finding> {
     for (parameter, gradient) in kept {
         parameter.set_gradient(gradient);
     }
-    let plain = || no_grad(&loss).map(|loss| f64::from(loss.value().item()));
+    let plain = || no_grad(loss).map(|loss| f64::from(loss.value().item()));
     let (mut worst, mut at, mut checked) = (0.0_f64, "", 0);
     for (parameter, gradient) in chosen(model.parameters(), &gradients, now) {
         for seed in 0..HALVES {
@@ -124,7 +124,9 @@ fn half(gradient: &Tensor, seed: u64) -> (Vec<f32>, f64) {
         part = gradient.data().to_vec();
     }
     let length = norm(&part);
-    part.iter_mut().for_each(|d| *d = (f64::from(*d) / length) as f32);
+    for d in &mut part {
+        *d = (f64::from(*d) / length) as f32;
+    }
     let slope = part.iter().zip(gradient.data()).map(|(d, g)| f64::from(*d) * f64::from(*g)).sum();
     (part, slope)
 }

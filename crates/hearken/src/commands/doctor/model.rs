@@ -109,7 +109,7 @@ fn write(
             Outcome::Skipped => result.to_owned(),
         };
         let error = match (finding.error, finding.bound) {
-            (Some(error), Some(0.0)) if error == 0.0 => "same bits; ".to_owned(),
+            (Some(0.0), Some(0.0)) => "same bits; ".to_owned(),
             (Some(error), Some(bound)) => {
                 format!("error {} of at most {}; ", short(error), short(bound))
             }

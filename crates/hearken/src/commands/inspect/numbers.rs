@@ -210,7 +210,7 @@ fn write_gradients(
             writeln!(out, "loss {}, gradients of {count} in {path}", loss.item())?;
         }
         None => {
-            writeln!(out, "loss {}, gradients of {count}", significant(f64::from(loss.item())))?
+            writeln!(out, "loss {}, gradients of {count}", significant(f64::from(loss.item())))?;
         }
     }
     output::summary(&mut out, &named)?;
