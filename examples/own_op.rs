@@ -1,4 +1,4 @@
-//! Step 6: An operation of your own, proven: softplus, `out = ln(1 + eˣ)`.
+//! Step 6: An operation of your own, checked numerically: softplus, `out = ln(1 + eˣ)`.
 //!
 //! ```text
 //! cargo run --release --example own_op

@@ -12,7 +12,7 @@ of each part and a checkpoint if it is the best. It runs twice: as nanoGPT has i
 fused AdamW and with glibc's malloc told to keep memory. Hearken is timed from the start of the
 program to its end. PyTorch is timed to its last step, from the start of the program, as who waits for
 it would, and from the first step. While one runs, the others are stopped, which is not counted. Both
-are measured on the whole held-back tenth, in windows of 64 side by side; PyTorch after its time is
+are measured on the whole held-back tenth, in non-overlapping windows of 64; PyTorch after its time is
 taken.
 """
 import argparse

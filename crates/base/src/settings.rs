@@ -343,7 +343,7 @@ fn name_of<'n>(value: &Value<'_>, names: &[&'n str]) -> Result<&'n str> {
     }
     let hint = match nearest(text, names.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("there are {}", names.join(", ")),
+        None => "choose one of these".to_owned(),
     };
     let key = value.key();
     Err(value.error(format!("{key} is {text:?}, expected {}", expected()), hint))

@@ -69,6 +69,36 @@ pub(crate) fn device(path: &Path) -> Error {
     )
 }
 
+/// The byte order of what looks like UTF-16, from the first bytes of a text: a mark, or letters of
+/// which every second byte is NUL. As `iconv` calls it.
+pub(crate) fn utf16_of(start: &[u8]) -> Option<&'static str> {
+    /// Characters that are looked at.
+    const LOOK: usize = 32;
+    match start {
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => return Some("utf-16"),
+        _ => {}
+    }
+    let (pairs, _) = start.as_chunks::<2>();
+    let pairs = pairs.get(..LOOK).unwrap_or(pairs);
+    let zeros = |high: usize| pairs.iter().filter(|p| p[high] == 0 && p[1 - high] != 0).count();
+    // Most letters of most texts are below 256; so many NULs at one side only are no accident.
+    let mostly = |high: usize| pairs.len() >= 4 && zeros(high) * 4 >= pairs.len() * 3;
+    match () {
+        () if mostly(1) => Some("utf-16le"),
+        () if mostly(0) => Some("utf-16be"),
+        () => None,
+    }
+}
+
+/// A text in UTF-16, in this byte order.
+pub(crate) fn utf16(path: &Path, order: &str) -> Error {
+    let path = path.display();
+    Error::new(
+        format!("{path} is UTF-16 text, expected UTF-8"),
+        format!("convert it: iconv -f {order} -t utf-8 {path} > utf8.txt"),
+    )
+}
+
 /// Bytes that are not UTF-8 text: `found` is there.
 pub(crate) fn not_text(path: &Path, offset: u64, found: &str) -> Error {
     Error::new(

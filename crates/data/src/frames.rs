@@ -109,7 +109,7 @@ impl Frame {
     }
 }
 
-/// A context in pieces that overlap, each behind the question.
+/// A context in pieces that overlap, each after the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// The rows, and which tokens of the context each holds.

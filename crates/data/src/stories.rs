@@ -30,7 +30,7 @@
 //! start of a story, with the line end of an imagined story before it as the first input
 //! ([`BEGIN`]), and hold at least one whole story; T is at least the longest story ([`longest`]).
 //! Training rows are filled up and cut at T: what is cut is predicted from its whole past all
-//! the same. One training row in sixteen begins within a story, behind the same line end, so that a
+//! the same. One training row in sixteen begins within a story, after the same line end, so that a
 //! model can go on with "The mouse" or "So Mia", too. Validation rows hold whole stories only ([`Validation`]), so that its mean loss is
 //! Σ −ln q / Σ length over whole stories and the floor above is exact for it. What the true
 //! process itself would score on that very sample is [`Validation::oracle`]: it differs from the
@@ -60,7 +60,7 @@ use crate::tokenizer::Tokenizer;
 use hearken_tensor::rng::Rng;
 use std::collections::BTreeSet;
 
-/// What stands before every story, and begins every row.
+/// What comes before every story, and begins every row.
 pub const BEGIN: char = '\n';
 
 /// What no model can beat, exactly.

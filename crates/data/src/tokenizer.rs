@@ -194,7 +194,7 @@ impl Tokenizer {
     }
 
     /// Where long texts may be cut without changing their ids. (A published tokenizer that puts
-    /// a space before every text, as SentencePiece does, puts one behind every cut.)
+    /// a space before every text, as SentencePiece does, puts one after every cut.)
     pub fn cut_rule(&self) -> CutRule {
         self.cut
     }

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 static ALLOCATOR: hearken::kernels::counting::Counting =
     hearken::kernels::counting::Counting::at_least(4096);
 
-/// Transformers on an ordinary CPU, with gradients you can trust.
+/// Transformers on an ordinary CPU: train, evaluate, generate, look inside.
 #[derive(Parser)]
 #[command(name = "hearken", version, arg_required_else_help = true, after_help = HELP)]
 struct Arguments {
@@ -42,8 +42,8 @@ Examples:
   hearken train                      learn generated stories
   hearken train book.txt             learn your own text
   hearken presets                    models and recipes that come with it
-  hearken doctor                     prove every operation on this machine
-  hearken doctor --op linear         prove one
+  hearken doctor                     check every operation on this machine
+  hearken doctor --model runs/a      check a trained model
   hearken bench gemm                 time matrix products
   hearken plan --config gpt2-small   what a model costs, before anything runs
   hearken generate 'Once upon'       write with the newest run

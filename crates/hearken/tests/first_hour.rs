@@ -2,6 +2,7 @@
 //! flags, resuming what is finished, and the commands that help.
 
 mod common;
+mod wrong;
 
 use common::{Ran, hearken, run};
 use serde_json::Value;
@@ -218,7 +219,7 @@ fn reports_show_the_model_and_compare_runs() {
         "What surprised it",
         "<dt>perplexity</dt>",
         "<dt>bits per byte</dt>",
-        "<dt>validation − training</dt>",
+        "<dt>last validation − training</dt>",
         "data: book · ",
         "hearken 0.",
         "prefers-color-scheme: dark",
@@ -233,4 +234,46 @@ fn reports_show_the_model_and_compare_runs() {
     assert_eq!(go(&here, &["report", "runs/a"]).stdout, "runs/a/report.html\n");
     run(&mut within(&here, &["report", "runs/a", "book.txt"])).refused("holds no run");
     run(&mut within(&here, &["report", "nothing"])).refused("holds no run");
+}
+
+/// Every wrong usage of [`wrong::USAGES`] is refused, the first line says what is wrong, and what
+/// follows says what to do. Nothing is written.
+#[test]
+fn wrong_usages_are_answered_with_what_to_do() {
+    let here = here();
+    let at = |name: &str| here.path().join(name);
+    let utf16 = |order: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        "The cat sat on the mat.\n".encode_utf16().flat_map(order).collect()
+    };
+    for (name, content) in [
+        ("empty.txt", Vec::new()),
+        ("utf16.txt", [&[0xFF, 0xFE][..], &utf16(u16::to_le_bytes)].concat()),
+        ("utf16be.txt", utf16(u16::to_be_bytes)),
+        ("latin.txt", b"Caf\xE9 au lait".to_vec()),
+        ("noise.bin", b"\x01\x02\x00\x03\x7f\x45\x4c\x46\x02\x01\x01".to_vec()),
+        ("bad.jsonl", b"{\"a\": 1".to_vec()),
+        ("nofield.jsonl", b"{\"a\": \"x\"}\n".to_vec()),
+        ("typo.toml", b"[model]\nkind = \"decoder\"\nlayerz = 3\n".to_vec()),
+        ("kind.toml", b"[model]\nkind = \"mamba\"\n".to_vec()),
+        ("broken.toml", b"{\n".to_vec()),
+    ] {
+        std::fs::write(at(name), content).unwrap();
+    }
+    std::fs::create_dir_all(at("other")).unwrap();
+    std::fs::write(at("other/notes"), "x").unwrap();
+    std::fs::create_dir_all(at("fake")).unwrap();
+    std::fs::write(at("fake/config.json"), "{\"model_type\": \"rwkv\"}").unwrap();
+    go(&here, &[&["train", "book.txt", "--steps", "2", "--out", "tiny"], &SMALL[..]].concat());
+    assert!(wrong::USAGES.len() >= 50);
+    for (line, message) in wrong::USAGES {
+        let ran = run(&mut within(&here, &line.split(' ').collect::<Vec<_>>()));
+        let first = ran.stderr.lines().find(|said| said.starts_with("error: "));
+        let first = first.unwrap_or_else(|| panic!("hearken {line}: {}", ran.stderr));
+        // Clap lists what is missing below its first line.
+        println!("hearken {line}\n    {first}");
+        assert!(ran.stderr.contains(message), "hearken {line}: {}", ran.stderr);
+        ran.refused(message);
+    }
+    let runs = std::fs::read_dir(at("runs")).map_or(0, Iterator::count);
+    assert_eq!(runs, 0, "a wrong usage has left a run behind");
 }

@@ -168,7 +168,7 @@ fn backward(
     assert_eq!(dout.len(), x.len(), "dout should be {rows}×{width}");
     assert_eq!(dx.len(), x.len(), "dx should be {rows}×{width}");
     let dx = SharedMut::new(dx);
-    // The sums of dout·x̂ and of dout side by side, (2C); left out if nobody wants them.
+    // The sums of dout·x̂, followed by those of dout, (2C); left out if nobody wants them.
     let wanted = dweight.is_some() || dbias.is_some();
     let rows_of = |at: std::ops::Range<usize>, sums: &mut [f32]| {
         let part = at.start * width..at.end * width;

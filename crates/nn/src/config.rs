@@ -202,8 +202,10 @@ impl ModelConfig {
         match self {
             Self::Decoder(DecoderConfig { vocabulary, context, stack, .. })
             | Self::Encoder(EncoderConfig { vocabulary, context, stack, .. }) => format!(
-                "{} layers × {} wide, {} heads, context {context}, {vocabulary} tokens",
-                stack.layers, stack.width, stack.heads
+                "{} × {} wide, {}, context {context}, {vocabulary} tokens",
+                counted(stack.layers, "layer"),
+                stack.width,
+                counted(stack.heads, "head")
             ),
             Self::EncoderDecoder(config) => config.summary(),
             Self::Recurrent(config) => config.summary(),
@@ -239,6 +241,11 @@ impl From<ConvolutionConfig> for ModelConfig {
     fn from(config: ConvolutionConfig) -> Self {
         Self::Convolution(config)
     }
+}
+
+/// `1 layer`, `2 layers`.
+fn counted(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 impl From<DecoderConfig> for ModelConfig {
@@ -420,10 +427,10 @@ impl StackConfig {
             format!(" by {} of {} experts", experts.top, experts.count)
         });
         format!(
-            "{} layers × {}, {} heads of {}{shared}, feed-forward {}{experts}",
-            self.layers,
+            "{} × {}, {} of {}{shared}, feed-forward {}{experts}",
+            counted(self.layers, "layer"),
             self.width,
-            self.heads,
+            counted(self.heads, "head"),
             self.head_width(),
             self.feed_forward_width()
         )

@@ -68,7 +68,7 @@ pub fn trace_model(
     if let Some(pattern) = taps.unmet().first() {
         return Err(Error::new(
             format!("no value of this model is called '{pattern}'"),
-            "a trace of everything has all names",
+            "'hearken inspect trace' without --only lists all names",
         ));
     }
     if let Some(loss) = &loss {

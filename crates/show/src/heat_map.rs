@@ -144,17 +144,20 @@ impl HeatMap {
             y if (0.1..100.0).contains(&y) => format!("{y:.1}"),
             y => format!("{y:.1e}"),
         };
-        let start = self.sizes().width - RIGHT - 250.0;
+        // Room for the numbers on both sides and, on a small screen, for the title before them.
+        let each = if self.narrow { 1.5 } else { 4.0 };
+        let start = self.sizes().width - RIGHT - 90.0 - 40.0 * each;
         for k in 0..40 {
-            let x = start + f64::from(k) * 4.0;
+            let x = start + f64::from(k) * each;
             let color = viridis(f64::from(k) / 39.0);
             let _ = writeln!(
                 out,
-                "<rect x=\"{x:.1}\" y=\"16\" width=\"4.2\" height=\"10\" fill=\"{color}\"/>"
+                "<rect x=\"{x:.1}\" y=\"16\" width=\"{:.1}\" height=\"10\" fill=\"{color}\"/>",
+                each + 0.2
             );
         }
         text(out, start - 6.0, 25.0, "end", GREY, 12.0, &show(low));
-        text(out, start + 166.0, 25.0, "start", GREY, 12.0, &(show(high) + &self.unit));
+        text(out, start + 40.0 * each + 6.0, 25.0, "start", GREY, 12.0, &(show(high) + &self.unit));
     }
 }
 

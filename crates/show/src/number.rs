@@ -90,9 +90,9 @@ pub fn percent(share: f64, digits: usize) -> String {
     format!("{:.digits$} %", 100.0 * share)
 }
 
-/// A count and its noun: `1 case`, `2 cases`.
+/// A count and its noun: `1 case`, `2,000 cases`.
 pub fn plural(n: usize, thing: &str) -> String {
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+    format!("{} {thing}{}", thousands(n as f64), if n == 1 { "" } else { "s" })
 }
 
 /// A day in UTC, from seconds since 1970: "18 November 2026".
@@ -177,5 +177,6 @@ mod tests {
             ["1.2e-7", "3e-6", "0", "NaN"]
         );
         assert_eq!((percent(0.4312, 1), plural(1, "op")), ("43.1 %".to_owned(), "1 op".to_owned()));
+        assert_eq!([0, 2, 12_345].map(|n| plural(n, "op")), ["0 ops", "2 ops", "12,345 ops"]);
     }
 }

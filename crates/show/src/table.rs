@@ -26,12 +26,16 @@ struct Column {
     heading: String,
     width: usize,
     right: bool,
+    /// Left out for want of room.
+    hidden: bool,
 }
 
 /// Blanks between two columns.
 pub const GAP: usize = 2;
 /// The first column is not made narrower than this.
 const LEAST: usize = 8;
+/// Other columns are left out before the first gets narrower than this.
+const READABLE: usize = 12;
 
 impl Columns {
     /// None yet.
@@ -57,7 +61,7 @@ impl Columns {
 
     fn with(mut self, heading: &str, width: usize, right: bool) -> Self {
         let width = width.max(heading.chars().count());
-        self.columns.push(Column { heading: heading.to_owned(), width, right });
+        self.columns.push(Column { heading: heading.to_owned(), width, right, hidden: false });
         self
     }
 
@@ -72,6 +76,21 @@ impl Columns {
         self
     }
 
+    /// Without those of the columns with `headings`, from the first on, for which a line of `width`
+    /// characters has no room; then as [`within`](Self::within). Rows keep their cells.
+    pub fn fitting(mut self, width: usize, headings: &[&str]) -> Self {
+        for heading in headings {
+            let first = self.columns.first().map_or(0, |first| first.width);
+            if self.width() - first + first.min(READABLE) <= width {
+                break;
+            }
+            for column in self.columns.iter_mut().skip(1).filter(|c| c.heading == *heading) {
+                column.hidden = true;
+            }
+        }
+        self.within(width)
+    }
+
     /// With a first column so narrow, if need be, that lines have at most `width` characters.
     pub fn within(mut self, width: usize) -> Self {
         let over = self.width().saturating_sub(width);
@@ -83,8 +102,9 @@ impl Columns {
 
     /// Characters of a line.
     pub fn width(&self) -> usize {
-        let widths: usize = self.columns.iter().map(|column| column.width).sum();
-        self.indent + widths + GAP * self.columns.len().saturating_sub(1)
+        let shown = || self.columns.iter().filter(|column| !column.hidden);
+        let widths: usize = shown().map(|column| column.width).sum();
+        self.indent + widths + GAP * shown().count().saturating_sub(1)
     }
 
     /// The headings.
@@ -95,7 +115,8 @@ impl Columns {
 
     /// A row whose last cell is written as it is, colours and all.
     pub fn row_ending<S: AsRef<str>>(&self, cells: &[S], last: &str) -> String {
-        let before: usize = self.columns.iter().take(cells.len()).map(|c| c.width + GAP).sum();
+        let before = self.columns.iter().take(cells.len()).filter(|column| !column.hidden);
+        let before: usize = before.map(|column| column.width + GAP).sum();
         let row = padded(&self.row(cells), self.indent + before.saturating_sub(GAP), false);
         row + &" ".repeat(GAP) + last
     }
@@ -104,7 +125,8 @@ impl Columns {
     /// column is not.
     pub fn row<S: AsRef<str>>(&self, cells: &[S]) -> String {
         let mut line = " ".repeat(self.indent);
-        for (i, (Column { width, right, .. }, cell)) in self.columns.iter().zip(cells).enumerate() {
+        let shown = self.columns.iter().zip(cells).filter(|(column, _)| !column.hidden);
+        for (i, (Column { width, right, .. }, cell)) in shown.enumerate() {
             let (cell, width) = (visible(cell.as_ref()), *width);
             if i > 0 {
                 line.push_str(&" ".repeat(GAP));
@@ -132,6 +154,21 @@ mod tests {
         assert_eq!(columns.row(&rows[1]), "a long name  1234");
         assert_eq!(columns.width(), 17);
         assert_eq!(columns.indented(2).row(&["a", ""]), "  a");
+    }
+
+    #[test]
+    fn columns_are_left_out_in_order_until_a_line_fits() {
+        let columns = Columns::new().left("name", 20).right("a", 6).right("b", 6).right("c", 6);
+        let row = |width: usize| {
+            let fitting = columns.clone().fitting(width, &["b", "c"]);
+            assert!(fitting.width() <= width, "{width}");
+            fitting.row(&["abcdefghijklmnopqrst", "1", "2", "3"])
+        };
+        assert_eq!(row(44), "abcdefghijklmnopqrst       1       2       3");
+        assert_eq!(row(36), "abcdefghijk…       1       2       3");
+        assert_eq!(row(30), "abcdefghijklm…       1       3");
+        assert_eq!(row(24), "abcdefghijklmno…       1");
+        assert_eq!(columns.fitting(24, &["b", "c"]).head(), "name                   a");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! - [`TensorFile`] and [`Writer`]: named tensors in one file ([safetensors]), read and written piece
 //!   by piece, so that no file is ever in memory as a whole.
+//! - [`write_npy`]: one array, as NumPy writes it.
 //! - [`disk`]: changes to the disk, which tests can let fail.
 //! - [`files`]: regular files, text of bounded size, and leftovers of killed processes.
 //!
@@ -13,10 +14,12 @@
 pub mod disk;
 pub mod files;
 mod header;
+mod npy;
 mod reader;
 mod writer;
 
 pub use header::Entry;
+pub use npy::write_npy;
 pub use reader::TensorFile;
 pub use writer::{Writer, write};
 

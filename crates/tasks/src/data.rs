@@ -20,7 +20,7 @@ use random::{HeldOut, RandomTokens, Training as RandomBatches};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A beginning within a story, behind the line end that begins every text.
+/// A beginning within a story, after the line end that begins every text.
 const STORY_PROMPT: &str = "\nSo Mia";
 
 /// Labelled examples, and a word whose label is asked for.

@@ -77,8 +77,9 @@ fn attention(model: &dyn PredictsTokens, ids: &[u32], tokenizer: &Tokenizer) -> 
     }
     body.push_str("</div>\n");
     let about = "Where each head looks on a sentence that is held out. A row is a token, a cell \
-        the share of its attention that goes to the token below: deep blue is all of it. Heads that \
-        differ divide the work; many that all look at the first token or at themselves are idle.";
+        the share of its attention that goes to the token below: the strongest blue is all of it. \
+        Heads that differ divide the work; many that all look at the first token or at themselves \
+        are idle.";
     (!seen.is_empty() && ids.len() > 1).then(|| Exhibit {
         title: "Where heads look".to_owned(),
         about: about.to_owned(),
@@ -86,7 +87,7 @@ fn attention(model: &dyn PredictsTokens, ids: &[u32], tokenizer: &Tokenizer) -> 
     })
 }
 
-/// What a head does most, measured on its weights (T, T) behind the first token.
+/// What a head does most, measured on its weights (T, T) after the first token.
 fn habit(weights: &[f32], length: usize) -> String {
     let (mut own, mut before, mut first, mut back) = (0.0, 0.0, 0.0, 0.0);
     for (query, row) in weights.chunks(length.max(1)).enumerate().skip(1) {
@@ -143,8 +144,8 @@ fn surprise(
         about: format!(
             "{count} tokens that are held out, each coloured by how little the model expected it: \
              −ln of the probability it gave, {mean:.3} nats on average here. What can be known from \
-             the text before should be pale; the beginnings of names and choices stay deep. Point at \
-             a token for its probability and the {CANDIDATES} likeliest candidates."
+             the text before should be faint; the beginnings of names and choices stay strong. \
+             Point at a token for its probability and the {CANDIDATES} likeliest candidates."
         ),
         body,
     })

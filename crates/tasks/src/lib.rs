@@ -16,6 +16,7 @@
 //! - [`reader`]: texts through an encoder: labels, vectors, hidden words.
 //! - [`prefix`]: what a prefix language model is given of a row.
 //! - [`probe`]: what can be read off the residual stream after each layer.
+//! - [`self_check`]: what must hold for any model, whatever its weights.
 //! - [`prepared`]: a run that is about to begin: the data that fits its model, and the task of both.
 //!
 //! A task implements [`hearken_train::Task`]: it says which examples there are and what the loss is.
@@ -38,6 +39,7 @@ pub mod prepared;
 pub mod probe;
 pub mod reader;
 pub mod rehearsal;
+pub mod self_check;
 pub mod seq2seq;
 pub mod text_run;
 pub mod translate;

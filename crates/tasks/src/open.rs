@@ -83,7 +83,24 @@ impl OpenModel {
 
     fn cannot(&self, what: &str) -> Error {
         let message = format!("the model in {} cannot {what}", self.directory.display());
-        Error::new(message, "use a command that fits its kind; see its config.json")
+        let fitting = self.commands().join(", ");
+        Error::new(message, format!("commands that fit this model: {fitting}"))
+    }
+
+    /// The commands that the abilities of the model allow.
+    fn commands(&self) -> Vec<&'static str> {
+        let model = self.model.as_ref();
+        let encodes = model.encodes().is_some();
+        let fits = [
+            ("generate", model.generates().is_some()),
+            ("fill", encodes && model.predicts_tokens().is_some()),
+            ("classify", model.classifies().is_some() || model.predicts_numbers().is_some()),
+            ("embed", encodes),
+            ("eval", true),
+            ("explain", true),
+            ("inspect", true),
+        ];
+        fits.into_iter().filter(|(_, fits)| *fits).map(|(command, _)| command).collect()
     }
 
     /// The tokenizer at `path`, or the one in the model's directory, if there is one. It must not

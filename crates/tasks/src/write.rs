@@ -95,7 +95,7 @@ impl OpenModel {
         (!self.ends(Some(tokenizer)).contains(&begin)).then_some(begin)
     }
 
-    /// The tokens of a prompt: those of `text`, behind the token that begins a text where the model
+    /// The tokens of a prompt: those of `text`, after the token that begins a text where the model
     /// has one of its own (Llama's, or that of the stories; GPT-2's begins and ends, and only ends
     /// here).
     pub fn prompt(&self, tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {

@@ -1,4 +1,4 @@
-//! Proof that an operation is right, on the machine it runs on.
+//! Checks that an operation is right, on the machine it runs on.
 //!
 //! A [`Case`] is an operation on given inputs with its f64 reference. [`Case::check`] measures
 //!
@@ -15,7 +15,7 @@
 //! An error is measured as the largest `|got − want| / (|want| + rms(want))`: relative for large
 //! numbers, and for small ones relative to the typical size, below which f32 sums cannot go.
 //!
-//! To prove an operation of your own, see `examples/own_op.rs` of the repository, and
+//! To check an operation of your own, see `examples/own_op.rs` of the repository, and
 //! `docs/guide/own-op.md`. That the checker finds what is broken is tested in `tests/checker.rs`.
 
 use crate::graph::Var;
@@ -39,7 +39,7 @@ pub struct Tolerance {
     pub reason: &'static str,
 }
 
-/// An operation on given inputs, with everything needed to prove it.
+/// An operation on given inputs, with everything needed to check it.
 pub struct Case {
     /// The operation, by the name of its file.
     pub op: &'static str,
@@ -337,7 +337,7 @@ pub fn error(got: &[f32], want: &[f64]) -> f64 {
 
 /// Runs [`Case::check`] on every case and panics with all faults: for tests.
 pub fn assert_all(cases: &[Case]) {
-    assert!(!cases.is_empty(), "an operation without cases is not proven");
+    assert!(!cases.is_empty(), "an operation without cases is not checked");
     let mut faults = Vec::new();
     for case in cases {
         faults.extend(case.check().faults.into_iter().map(|f| format!("{}: {f}", case.id())));

@@ -4,7 +4,7 @@
 //! - [`Var`]: a tensor and, when a gradient is wanted, its node in the graph ([`graph`]).
 //! - [`Param`]: a named tensor that an optimiser changes between steps.
 //! - [`ops`]: one file per operation, with derivation, forward, backward, reference and cases.
-//! - [`gradcheck`]: proves an operation on this machine; `hearken doctor` runs it over all.
+//! - [`gradcheck`]: checks an operation on this machine; `hearken doctor` runs it over all.
 //!
 //! ```
 //! use hearken_tensor::{Tensor, Var};

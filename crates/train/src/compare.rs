@@ -1,9 +1,9 @@
 //! Several runs on one page: curves over each other, settings in which they differ, costs, samples.
 
 use crate::evaluation::Metric;
-use crate::metrics::Row;
+use crate::metrics::{Row, final_training_loss};
 use crate::plot::{Chart, Mark, Series};
-use hearken_show::number::{duration, short};
+use hearken_show::number::{duration, short, thousands};
 use hearken_show::page::{self, Value, context, markup};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const TEMPLATE: &str = include_str!("report/compare.html");
 /// What the pages of a run and of several share.
 pub(crate) const STYLE: &str = include_str!("report/style.css");
 
-/// One colour per run; they repeat behind the last.
+/// One colour per run; they repeat after the last.
 const COLORS: [&str; 6] = ["#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2"];
 
 /// A run to be compared.
@@ -34,11 +34,13 @@ pub fn html(runs: &[Run]) -> String {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     let charts = [
         (
-            "Each run after as many steps: the lower curve has learned more from the same number of updates.",
+            "The loss against the number of steps: the lower curve has learned more from the same \
+             number of updates.",
             chart(runs, "Validation loss by step", "step", |row| row.step as f64, true),
         ),
         (
-            "Each run after as much time on its machine: the lower curve is the better use of it.",
+            "The loss against the time that each run took on its machine: the lower curve makes \
+             better use of it.",
             chart(runs, "Validation loss by time", "seconds", |row| row.elapsed_seconds, true),
         ),
         (
@@ -50,7 +52,11 @@ pub fn html(runs: &[Run]) -> String {
     let charts: Vec<Value> = charts
         .into_iter()
         .filter(|(_, chart)| chart.series.iter().any(|series| !series.points.is_empty()))
-        .map(|(about, chart)| context! { about, svg => markup(chart.svg()) })
+        .map(|(about, mut chart)| {
+            let wide = markup(chart.svg());
+            chart.size = (530.0, 300.0); // for a small screen
+            context! { about, wide, narrow => markup(chart.svg()) }
+        })
         .collect();
     let samples: Vec<Value> = runs
         .iter()
@@ -105,14 +111,16 @@ fn costs(runs: &[Run]) -> Vec<Value> {
     };
     let losses = |run: &Run| run.rows.iter().filter_map(|row| row.value(Metric::LOSS)).collect();
     vec![
-        row("steps", &|run| Some(run.rows.last()?.step.to_string())),
+        row("steps", &|run| Some(thousands(run.rows.last()?.step as f64))),
         row("time", &|run| Some(duration(run.rows.last()?.elapsed_seconds))),
         row("tokens per second", &|run| {
             let mut speeds: Vec<f64> = run.rows.iter().map(|row| row.tokens_per_second).collect();
             speeds.sort_by(f64::total_cmp);
             speeds.get(speeds.len() / 2).map(|speed| short(*speed))
         }),
-        row("training loss", &|run| run.rows.last()?.train_loss.map(|loss| format!("{loss:.4}"))),
+        row("training loss at the end", &|run| {
+            final_training_loss(&run.rows).map(|(_, loss)| format!("{loss:.4}"))
+        }),
         row("last validation loss", &|run| {
             let losses: Vec<f64> = losses(run);
             losses.last().map(|loss| format!("{loss:.4}"))

@@ -72,6 +72,15 @@ impl Score {
     }
 }
 
+/// The training loss at the end: the mean of the last tenth of the steps, and how many these are. The
+/// loss of one batch says little.
+pub fn final_training_loss(rows: &[Row]) -> Option<(usize, f64)> {
+    let last = rows.get(rows.len() - rows.len().div_ceil(10)..)?;
+    let losses: Vec<f64> = last.iter().filter_map(|row| row.train_loss).collect();
+    let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+    mean.is_finite().then_some((losses.len(), mean))
+}
+
 impl Row {
     /// The validation metric of this name.
     pub fn score(&self, name: &str) -> Option<&Score> {

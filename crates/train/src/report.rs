@@ -3,7 +3,7 @@
 use crate::compare::STYLE;
 use crate::evaluation::Metric;
 use crate::exhibit::Exhibit;
-use crate::metrics::{Entry, Row};
+use crate::metrics::{Entry, Row, final_training_loss};
 use crate::plot::{self, Chart, Series, thousands};
 use hearken_show::heat_map::{Column, HeatMap};
 use hearken_show::page::{self, Value, context, markup};
@@ -170,17 +170,13 @@ impl Report<'_> {
         chart
     }
 
-    /// Does the training loss, as a mean over the last tenth of the steps, lie above the last
-    /// validation loss?
+    /// Does the [training loss at the end](final_training_loss) lie above the last validation loss?
     fn training_is_above(&self) -> bool {
-        let last = &self.rows[self.rows.len() - self.rows.len().div_ceil(10)..];
-        let losses: Vec<f64> = last.iter().filter_map(|row| row.train_loss).collect();
-        let mean = losses.iter().sum::<f64>() / losses.len() as f64;
-        self.rows
-            .iter()
-            .rev()
-            .find_map(|row| row.value(Metric::LOSS))
-            .is_some_and(|loss| mean > loss)
+        let validation = self.rows.iter().rev().find_map(|row| row.value(Metric::LOSS));
+        match (final_training_loss(self.rows), validation) {
+            (Some((_, training)), Some(validation)) => training > validation,
+            _ => false,
+        }
     }
 
     fn maps(&self) -> Vec<Value> {

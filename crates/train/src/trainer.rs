@@ -212,7 +212,7 @@ impl<'a> Trainer<'a> {
             run.write("config.toml", &config_text)?;
         }
         let unit = task.loss_unit();
-        let facts = record::Facts {
+        let facts = record::ReportContext {
             title: setup.title,
             config_text: config_text.clone(),
             tables: setup.tables,

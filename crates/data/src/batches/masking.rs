@@ -1,4 +1,4 @@
-//! BERT's masking (A5): of all tokens 15 % are to be guessed. Of these 80 % are hidden behind
+//! BERT's masking (A5): of all tokens 15 % are to be guessed. Of these 80 % are replaced by
 //! the mask token, 10 % become a random token, and 10 % stay, so that the model cannot know which
 //! of the tokens it sees are right. Padding and special tokens are left alone.
 

@@ -134,6 +134,11 @@ impl<R: Read> TextReader<R> {
     fn valid_prefix(&self, at_end: bool) -> Result<&str> {
         let bad =
             |at: usize, found: &str| error::not_text(&self.path, self.offset + at as u64, found);
+        if self.offset == 0
+            && let Some(order) = error::utf16_of(&self.buffer)
+        {
+            return Err(error::utf16(&self.path, order));
+        }
         if let Some(at) = self.buffer.iter().position(|&byte| byte == 0) {
             return Err(bad(at, "a NUL byte"));
         }

@@ -1,5 +1,5 @@
 //! Words and tags in columns, as CoNLL's shared tasks have them: a word and its tag per line, with
-//! any columns between them, and an empty line behind each sentence. A line that begins with
+//! any columns between them, and an empty line after each sentence. A line that begins with
 //! `-DOCSTART-` marks a document and is no word.
 
 use super::Problem;

@@ -117,6 +117,12 @@ pub(super) fn line(from: &mut impl BufRead, number: &mut u64) -> Result<Option<S
             bytes.pop();
         }
     }
+    if *number == 1
+        && let Some(order) = crate::error::utf16_of(&bytes)
+    {
+        let hint = format!("convert the file: iconv -f {order} -t utf-8 FILE > utf8.txt");
+        return Err(Problem::new("UTF-16 text, expected UTF-8", &hint));
+    }
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let hint = "convert the file (iconv -f latin1 -t utf-8)";

@@ -117,7 +117,7 @@ impl Cut {
                     return Ok(true);
                 }
                 rest = after.strip_prefix(self.separator).ok_or_else(|| {
-                    let what = format!("{:?} behind a quoted field", shown(after));
+                    let what = format!("{:?} after a quoted field", shown(after));
                     Problem::new(what, "double quotes inside a quoted field (\"\")")
                 })?;
             } else if let Some((field, after)) = rest.split_once(self.separator) {

@@ -110,7 +110,7 @@ fn bad_rows_are_named_with_their_line() {
             "text,label\n\"a\nb,x\nc,y\n",
             "a.csv, line 2: a quoted field that begins here is not closed",
         ),
-        ("a.csv", "text,label\n\"a\nb\"c,x\n", "a.csv, line 2: \"c,x\" behind a quoted field"),
+        ("a.csv", "text,label\n\"a\nb\"c,x\n", "a.csv, line 2: \"c,x\" after a quoted field"),
         ("a.csv", "text,text\na,x\n", "a.csv, line 1: two columns are called \"text\""),
         ("a.csv", "review,label\na,x\n", "a.csv, line 2: the field \"text\" is missing"),
     ] {

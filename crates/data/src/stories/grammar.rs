@@ -278,7 +278,7 @@ struct State {
     at: usize,
 }
 
-/// Calls `done` with the state behind `parts`, once for each way to get there.
+/// Calls `done` with the state after `parts`, once for each way to get there.
 fn parse_parts(parts: &[Part], text: &str, state: State, done: &mut dyn FnMut(State)) {
     let Some((part, rest)) = parts.split_first() else {
         return done(state);

@@ -4,7 +4,7 @@
 //! a run of white space, and which never looks back: the text may be cut before any white space
 //! that follows something else. Published tokenizers have other patterns (some take the line
 //! ends that follow a full stop into the same token); in all the common ones a single line end
-//! between two other characters ends a match, so the cut is behind it.
+//! between two other characters ends a match, so the cut is after it.
 
 /// Where a text may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -147,7 +147,7 @@ impl Parts {
             factor = self.vet_pattern(pattern, content.len() as u64)?;
         }
         if let Some(text) = part.get("prepend").and_then(Value::as_str) {
-            // Once per text, and again behind every added token in it.
+            // Once per text, and again after every added token in it.
             factor = 1 + text.len() as u64 / 4;
         }
         self.growth = self.growth.saturating_mul(factor);

@@ -13,9 +13,9 @@ const CHOSEN: f32 = 0.5;
 
 /// Label texts with a trained classifier.
 ///
-/// Writes a line per text, in order: the label and its probability, with a tab between them. Where a
-/// text may have several labels, all with a probability of 0.5 or more, with commas, and that of the
-/// best. A model that predicts numbers writes these.
+/// Writes a line per text, in order: the label, a tab, and its probability. Where a text may have
+/// several labels, all those with a probability of 0.5 or more, separated by commas, and the
+/// probability of the best. A model that predicts numbers writes its numbers.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {

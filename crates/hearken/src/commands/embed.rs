@@ -15,10 +15,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Turn texts into vectors, so that texts of similar meaning have similar ones.
+/// Embed texts: texts of similar meaning get similar vectors.
 ///
-/// Sentence encoders say themselves how they are meant to be used: which tokens, how many at most,
-/// and whether vectors have length 1. Of other encoders it is the mean of all tokens, as it is.
+/// Sentence encoders define their own pooling, maximum length and normalisation. For other encoders
+/// the vector is the mean over all tokens, not normalised.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     status.clear();
     note_cut(rows.cut, reader.most_tokens());
     match (&arguments.out, form) {
-        (Some(path), Form::Npy) => npy(path, &vectors)?,
+        (Some(path), Form::Npy) => store::write_npy(path, &vectors)?,
         (Some(path), Form::Safetensors) => store::write(path, [("embeddings", &vectors)])?,
         (Some(path), Form::Lines) => {
             let file = File::create(path).map_err(Error::io("write", path))?;
@@ -138,28 +138,5 @@ fn lines(mut out: impl Write, vectors: &Tensor) -> Result<(), Failure> {
         writeln!(out, "{}", serde_json::json!({ "embedding": vector }))?;
     }
     out.flush()?;
-    Ok(())
-}
-
-/// NumPy's own format, version 1.0: a header that is padded to 64 bytes, then the numbers.
-fn npy(path: &Path, vectors: &Tensor) -> Result<(), Failure> {
-    let [rows, width] = vectors.dims();
-    let shape = format!("'shape': ({rows}, {width}), ");
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, {shape}}}");
-    // Magic, version and length take 10 bytes, the line end 1.
-    let padding = (10 + header.len() + 1).next_multiple_of(64) - (10 + header.len() + 1);
-    header.push_str(&" ".repeat(padding));
-    header.push('\n');
-    let write = || -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
-        file.write_all(b"\x93NUMPY\x01\x00")?;
-        file.write_all(&(header.len() as u16).to_le_bytes())?;
-        file.write_all(header.as_bytes())?;
-        for x in vectors.data() {
-            file.write_all(&x.to_le_bytes())?;
-        }
-        file.flush()
-    };
-    write().map_err(Error::io("write", path)).map_err(|error| error.or_hint("check the path"))?;
     Ok(())
 }

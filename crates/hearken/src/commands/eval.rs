@@ -4,7 +4,7 @@
 //! (`pairs.rs`), language models by how well they predict a text. With targets t₁ … tₙ, every token of the text but the first,
 //!
 //! ```text
-//! loss = −1/n Σ ln p(tᵢ | what stands before it in its window)
+//! loss = −1/n Σ ln p(tᵢ | what comes before it in its window)
 //! perplexity = e^loss          bits per byte = n·loss / (ln 2 · bytes of t₁ … tₙ)
 //! ```
 //! Without `--stride` the windows do not overlap, so that the first target of a window is
@@ -24,6 +24,7 @@ use crate::terminal::{Progress, Terminal};
 use hearken::data::batches::{Batch, Examples, InOrder};
 use hearken::nn::models::{PredictsTokens, Tokens};
 use hearken::nn::pass::Layout;
+use hearken::show::number::{plural, thousands};
 use hearken::tasks::OpenModel;
 use hearken::tasks::calibration::{BINS, of_tokens};
 use serde::Serialize;
@@ -387,9 +388,12 @@ fn write(report: &Report, json: bool) -> Result<(), Failure> {
         ("loss", format!("{loss:.4} nats per token")),
         ("perplexity", format!("{perplexity:.3}")),
         ("bits/byte", format!("{bits_per_byte:.4}")),
-        ("counted", format!("{targets} tokens of {bytes} bytes")),
-        ("windows", format!("{windows} of {context} tokens, {stride} apart")),
-        ("time", format!("{seconds:.2} s, {tokens_per_second:.0} tokens/s")),
+        (
+            "counted",
+            format!("{} of {}", plural(*targets, "token"), plural(*bytes as usize, "byte")),
+        ),
+        ("windows", format!("{} of {context} tokens, {stride} apart", thousands(*windows as f64))),
+        ("time", format!("{seconds:.2} s, {} tokens/s", thousands(*tokens_per_second))),
     ];
     let terminal = Terminal::stdout();
     for (name, text) in lines {

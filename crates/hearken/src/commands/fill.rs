@@ -9,7 +9,7 @@ use hearken::tasks::reader::{Candidate, MASK};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Guess the words behind [MASK] with a masked language model.
+/// Predict the words at [MASK] with a masked language model.
 ///
 /// Every text holds one [MASK] or several. Each is guessed by itself, given the rest of the text.
 #[derive(clap::Args)]

@@ -14,7 +14,7 @@ const LONGEST_LINE: u64 = 64 << 20;
 /// Which texts: one per line.
 #[derive(clap::Args)]
 pub(crate) struct LineArguments {
-    /// Files with a text per line, - for standard input, or a text itself. Of files that end in
+    /// Files with a text per line, - for standard input, or a text itself. In files that end in
     /// .jsonl, the field --field of each line
     #[arg(value_name = "FILE|-|TEXT")]
     inputs: Vec<String>,

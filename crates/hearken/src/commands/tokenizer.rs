@@ -9,13 +9,13 @@ use hearken::data::corpus::{Chunk, Source, chunks_of};
 use hearken::data::tokenizer::{CutRule, Kind, Special, SpecialText, Tokenizer, Training};
 use hearken::data::{Progress, Stage};
 use hearken::show::StatusLine;
-use hearken::show::number::bytes;
+use hearken::show::number::{bytes, plural};
 use hearken::show::terminal::seen;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Turn text into token ids and back, and learn how to.
+/// Train a tokenizer, encode text as token ids, and decode ids to text.
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -185,10 +185,10 @@ fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     writeln!(
         io::stdout(),
-        "{}: {} tokenizer, {} tokens, {} of them special",
+        "{}: {} tokenizer, {}, {} of them special",
         visible_path(&arguments.out),
         kind.name(),
-        tokenizer.vocabulary_size(),
+        plural(tokenizer.vocabulary_size(), "token"),
         tokenizer.special_ids().len()
     )?;
     Ok(())

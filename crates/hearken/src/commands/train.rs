@@ -12,7 +12,7 @@ use hearken::base::{Kind, Result};
 use hearken::data::{Progress as Done, Stage};
 use hearken::formats::Initialised;
 use hearken::kernels::isa;
-use hearken::show::number::{bytes as size, date, plural, thousands};
+use hearken::show::number::{bytes as size, date, operations, plural, thousands};
 use hearken::tasks::data::FILES;
 use hearken::tasks::prepared::{fine_tuning, first_model};
 use hearken::tasks::{Prepared, RunConfig, rehearsal};
@@ -64,16 +64,16 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     sizes: Sizes,
 
-    /// Updates of the weights; a warm-up that you did not set takes a tenth of them at most
+    /// Optimiser steps; a warm-up that you did not set takes at most a tenth of them
     #[arg(long)]
     steps: Option<u64>,
 
-    /// As many steps as take about so long here: a few are timed before the first, and the number is
-    /// fixed in config.toml
+    /// Train for about N minutes: a few steps are timed first, and the number of steps that fit is
+    /// written to config.toml
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with_all = ["steps", "epochs", "resume"])]
     minutes: Option<f64>,
 
-    /// How often every row is seen, in place of --steps [default with --init: 3]
+    /// Passes over the data, in place of --steps [default with --init: 3]
     #[arg(long, value_name = "N", conflicts_with = "steps")]
     epochs: Option<f64>,
 
@@ -89,15 +89,15 @@ pub(crate) struct Arguments {
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Where the run leaves its files; default: a new directory in runs/
+    /// The directory that the run writes to [default: a new one in runs/]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Continue the run in this directory where its last checkpoint stands
+    /// Continue the run in this directory from its last checkpoint
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "files", "data", "out", "seed"])]
     resume: Option<PathBuf>,
 
-    /// Say nothing but warnings and the result
+    /// Print only warnings and the result
     #[arg(long)]
     quiet: bool,
 }
@@ -378,13 +378,12 @@ fn introduce(config: &RunConfig, data: &About, cost: &Cost, path: &Path) {
     let train = &config.train;
     say!("{} parameters: {}", thousands(cost.parameters() as f64), config.model.summary());
     say!(
-        "{} step{} of {} × {} tokens of {}, {:.1} MFLOP per token, about {}",
-        thousands(train.steps as f64),
-        if train.steps == 1 { "" } else { "s" },
+        "{} of {} × {} tokens of {}, {} per token, about {}",
+        plural(train.steps as usize, "step"),
         train.batch_size,
         data.length,
         data.name,
-        cost.training.all() / 1e6,
+        operations(cost.training.all()),
         size(cost.memory.total())
     );
     let tokens = data.tokens;

@@ -145,7 +145,12 @@ fn bad_input_is_refused_with_a_hint() {
         run(&mut with_model(&["inspect", what], directory.path(), rest)).refused(message);
     };
     refused("logits", &["--out", out], "--ids");
-    refused("logits", &["--ids", "1,2"], "--out");
+    refused("logits", &["--ids", "1,2", "--prompt", "a"], "cannot be used with");
+    refused("logits", &["--prompt", "A"], "not in the vocabulary");
+    refused("logits", &["--ids", "1,2", "--out", "x.bin"], "does not say its format");
+    refused("gradients", &["--prompt", "ab", "--only", "nothing"], "no parameter of this model");
+    refused("gradients", &["--prompt", "ab", "--out", "x.npy"], "a .npy file holds one tensor");
+    refused("gradients", &["--prompt", "a"], "no target counts");
     refused("logits", &["--ids", "1,,2", "--out", out], "'' is no token");
     refused("logits", &["--ids", "29", "--out", out], "there is no token 29");
     refused("logits", &["--ids", "1,2", "--ids", "1", "--out", out], "sequences of 2 and 1");
@@ -263,4 +268,68 @@ fn probes_read_stories_layer_by_layer() {
     run(&mut with_model(&["inspect", "probe"], &path, &few)).refused("expected 100");
     // A context of 16 holds no story, and these characters are too few.
     run(&mut with_model(&["inspect", "probe"], model_directory().path(), &[])).refused("");
+}
+
+#[test]
+fn a_prompt_gives_tables_and_files_by_their_endings() {
+    let directory = model_directory();
+    let model = write_model(directory.path());
+    let folder = tempfile::tempdir().unwrap();
+    let inspect = |what: &str, rest: &[&str]| {
+        run(&mut with_model(&["inspect", what], directory.path(), rest)).succeeded().stdout
+    };
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let ids: Vec<u32> = "abc".chars().map(|c| CHARACTERS.find(c).unwrap() as u32).collect();
+    let want = model.logits(&Tokens::new(&ids, 1)); // (1, 3, V)
+
+    let table = inspect("logits", &["--prompt", "abc"]);
+    let rows: Vec<&str> = table.lines().skip(1).collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    let last = &want.data()[2 * CHARACTERS.len()..];
+    let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
+    let best = CHARACTERS.chars().nth(best).unwrap();
+    assert!(rows[2].contains("'c'") && rows[2].contains(&format!("  '{best}' ")), "{table}");
+
+    inspect("logits", &["--prompt", "abc", "--out", &file("l.json")]);
+    let read = parse(&std::fs::read_to_string(file("l.json")).unwrap());
+    let row: Vec<f32> = read["logits"][0][2]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|x| x.as_f64().unwrap() as f32)
+        .collect();
+    assert_eq!(row, last);
+    let all = parse(&inspect("logits", &["--prompt", "abc", "--json"]));
+    assert_eq!(all["logits"], read["logits"]);
+    inspect("logits", &["--prompt", "abc", "--out", &file("l.npy")]);
+    let bytes = std::fs::read(file("l.npy")).unwrap();
+    let numbers: Vec<f32> = bytes[bytes.len() - 4 * want.data().len()..]
+        .chunks(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect();
+    assert_eq!(numbers, want.data());
+
+    // Prompts of different lengths share a batch: what is padded changes nothing.
+    inspect("logits", &["--prompt", "abc", "--prompt", "a", "--out", &file("l.safetensors")]);
+    let both = TensorFile::open(&std::path::PathBuf::from(file("l.safetensors"))).unwrap();
+    let both = both.tensor("logits").unwrap();
+    let short = &both.data()[3 * CHARACTERS.len()..4 * CHARACTERS.len()];
+    let alone = model.logits(&Tokens::new(&ids[..1], 1));
+    assert!(short.iter().zip(alone.data()).all(|(a, b)| (a - b).abs() < 1e-5));
+
+    // Targets are the tokens that follow.
+    let json =
+        parse(&inspect("gradients", &["--prompt", "abc", "--out", &file("g.json"), "--json"]));
+    let targets = [ids[1], ids[2], IGNORED];
+    let loss = model.loss(&Tokens::new(&ids, 1), &targets, &Pass::evaluate(), Options::default());
+    assert!((json["loss"].as_f64().unwrap() as f32 - loss.mean().value().item()).abs() < 1e-6);
+    let table = inspect("gradients", &["--prompt", "abc", "--only", "*.wte.weight"]);
+    assert!(table.starts_with("loss ") && table.lines().count() == 3, "{table}");
+    let table = inspect("trace", &["--prompt", "abc"]);
+    let scores = table.lines().find(|line| line.starts_with("blocks.0.attention.scores"));
+    assert!(
+        scores.is_some_and(|row| row.contains("1 × 4 × 3 × 3") && row.contains("−∞")),
+        "{table}"
+    );
+    inspect("trace", &["--prompt", "abc", "--only", "blocks.0.norm1", "--out", &file("t.npy")]);
 }

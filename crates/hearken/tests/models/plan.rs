@@ -118,8 +118,9 @@ fn train_says_what_the_plan_says() {
         let plan = ["plan", "--config", path, "--json"];
         let json = parse(&run(&mut hearken(&[&plan[..], &sets].concat())).succeeded().stdout);
         let total = hearken::show::number::bytes(json["memory"]["total"].as_u64().unwrap());
-        let flops = json["flops_per_token"]["training"].as_f64().unwrap() / 1e6;
-        let line = format!("{flops:.1} MFLOP per token, about {total}");
+        let flops = json["flops_per_token"]["training"].as_f64().unwrap();
+        let flops = hearken::show::number::operations(flops);
+        let line = format!("{flops} per token, about {total}");
         assert!(said.contains(&line), "{sets:?}: '{line}' is not in\n{said}");
         seen.insert(json["memory"]["total"].as_u64().unwrap());
     }

@@ -492,5 +492,5 @@ fn heads(s: &mut Sheet) {
         "many small projections need fewer parameters than one large one.",
         "the number is the same.",
     );
-    s.wrong("3.18", "the heads are averaged.", "they are put side by side and projected by W_O.");
+    s.wrong("3.18", "the heads are averaged.", "they are concatenated and projected by W_O.");
 }

@@ -54,7 +54,7 @@ impl Pattern {
     }
 
     /// Is this the name of such a value, heads apart?
-    pub(super) fn matches(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         let mut pieces = self.name.split('*');
         let first = pieces.next().unwrap_or_default();
         let Some(mut rest) = name.strip_prefix(first) else { return false };

@@ -133,7 +133,7 @@ fn freeze(model: &dyn Model, task: &TaskConfig) -> Result<()> {
         let block = block.and_then(|number| number.parse::<usize>().ok());
         let frozen = match block {
             Some(block) => block < task.freeze,
-            // Whatever comes before the blocks; what comes behind them, if all are frozen.
+            // Whatever comes before the blocks; what comes after them, if all are frozen.
             None if name.starts_with(HEAD) || name.starts_with("pooler.") => false,
             None => task.freeze == layers || !name.starts_with("norm"),
         };

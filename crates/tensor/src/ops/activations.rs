@@ -107,7 +107,7 @@ pub(crate) const TOLERANCE: Tolerance = Tolerance {
     reason: "exponentials of a few ULP (6e-8 each), then two or three roundings",
 };
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let case = |f: Activation, name: &str, x: Tensor, torch| {
         let forward = move |v: &[Var]| activate(v[0].clone(), f);

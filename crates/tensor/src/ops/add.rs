@@ -76,7 +76,7 @@ fn reference(inputs: &[Array]) -> Array {
     Array::build(a.shape, |i| a.data[i] + b.data[i % b.data.len()])
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 1e-7,

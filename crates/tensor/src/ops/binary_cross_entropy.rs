@@ -67,7 +67,7 @@ fn reference(logits: &Array, targets: &[f32], weights: Option<&[f32]>) -> Array 
     Array::scalar(logits.data.iter().enumerate().map(loss).sum())
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 2e-7,

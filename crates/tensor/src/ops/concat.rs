@@ -72,7 +72,7 @@ fn reference(inputs: &[Array], dim: usize) -> Array {
     Array::new(shape, data)
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance { forward: 0.0, backward: 1e-9, reason: "numbers are only moved" };
     let case = |name, dim: usize, shapes: [&[usize]; 3], torch| {

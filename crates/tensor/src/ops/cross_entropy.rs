@@ -135,7 +135,7 @@ pub(crate) fn case_extras(case: Case, targets: &[u32], options: Options) -> Case
         .extra("mean", Array::scalar(f64::from(u8::from(options.reduction == Reduction::Mean))))
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 5e-7,

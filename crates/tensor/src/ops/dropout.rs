@@ -45,7 +45,7 @@ fn mask(p: f32, len: usize) -> Array {
     Array::build([len], |i| f64::from(dropout.factor(i as u64)))
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance { forward: 1e-7, backward: 1e-7, reason: "one rounding" };
     let case = |name, p: f32, shape: &[usize]| {

@@ -58,7 +58,7 @@ impl Backward for EmbeddingBackward {
     }
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 0.0,

@@ -164,7 +164,7 @@ fn reference(f: Activation, inputs: &[Array]) -> Array {
     with(&hidden, down, biases.get(1))
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 3e-6,

@@ -63,7 +63,7 @@ fn reference(f: Activation, x: &Array) -> Array {
     })
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let case = |f: Activation, name: &str, shape: &[usize], torch| {
         // Away from the kink of ReLU, as in `activations`.

@@ -234,7 +234,7 @@ fn reference(inputs: &[Array], targets: &[u32], options: Options) -> Array {
     loss_of_logits(&logits, targets, options)
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     use super::cross_entropy::Reduction;
     let tolerance = Tolerance {

@@ -92,7 +92,7 @@ fn reference(inputs: &[Array], weight: bool, bias: bool, eps: f32) -> Array {
     })
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 6e-7,

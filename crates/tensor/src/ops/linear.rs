@@ -146,7 +146,7 @@ pub(super) fn reference(inputs: &[Array]) -> Array {
     })
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 2e-6,

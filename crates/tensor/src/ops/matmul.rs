@@ -144,7 +144,7 @@ fn reference(a: &Array, b: &Array, transposed: bool) -> Array {
     })
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 2e-6,

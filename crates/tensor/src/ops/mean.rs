@@ -84,7 +84,7 @@ impl Backward for MeanBackward {
     }
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 2e-6,

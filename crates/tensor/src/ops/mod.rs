@@ -1,7 +1,7 @@
 //! Every operation, one file each.
 //!
 //! A file is always in this order: what it computes, the derivation with numbered terms, what it
-//! saves; the forward; the backward right beneath it; a naive f64 reference; the cases that prove
+//! saves; the forward; the backward right beneath it; a naive f64 reference; the cases that check
 //! it. To add an operation, write its file and its name in the list below: that makes it a
 //! module, and its `cases()` join [`registry`], which the tests, the PyTorch fixtures and
 //! `hearken doctor` all run over. A file without `cases()` does not compile.

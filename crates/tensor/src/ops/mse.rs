@@ -51,7 +51,7 @@ fn reference(inputs: &[Array]) -> Array {
     Array::scalar(squares.data.iter().sum::<f64>() / squares.data.len() as f64)
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 2e-7,

@@ -28,7 +28,7 @@ impl Backward for ReshapeBackward {
     }
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance { forward: 0.0, backward: 1e-9, reason: "no number is changed" };
     let case = |name, from: &[usize], to: &'static [usize], torch| {

@@ -76,7 +76,7 @@ fn reference(inputs: &[Array], eps: f32) -> Array {
     })
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 6e-7,

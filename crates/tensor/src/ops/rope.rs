@@ -174,7 +174,7 @@ impl Setup {
 const BASE: f64 = 100.0; // low, so that all pairs turn visibly within a few positions
 const POSITIONS: usize = 64;
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 5e-7,

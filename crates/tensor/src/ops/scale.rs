@@ -53,7 +53,7 @@ impl std::ops::Neg for &Var {
     }
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance { forward: 1e-7, backward: 1e-7, reason: "one rounding" };
     let by = |name, shape: &[usize]| {

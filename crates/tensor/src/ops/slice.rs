@@ -56,7 +56,7 @@ fn reference(x: &Array, dim: usize, range: Range<usize>) -> Array {
     Array::new(resized(x.shape, dim, range.len()), data)
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance { forward: 0.0, backward: 1e-9, reason: "numbers are only moved" };
     let case = |name, shape: &[usize], dim: usize, range: Range<usize>, torch| {

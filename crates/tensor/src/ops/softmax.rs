@@ -49,7 +49,7 @@ fn reference(x: &Array, scale: f64) -> Array {
     Array::new(x.shape, data)
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 1e-6,

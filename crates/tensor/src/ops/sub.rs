@@ -50,7 +50,7 @@ impl std::ops::Sub<&Var> for &Var {
     }
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance { forward: 1e-7, backward: 1e-7, reason: "one rounding" };
     let case = |name, shape: &[usize]| {

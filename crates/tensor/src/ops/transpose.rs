@@ -107,7 +107,7 @@ fn reference(x: &Array, a: usize, b: usize) -> Array {
     })
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance { forward: 0.0, backward: 1e-9, reason: "numbers are only moved" };
     let case = |name, shape: &[usize], a: usize, b: usize, torch| {

@@ -4,7 +4,7 @@ use super::{Trainer, instruction_set};
 use crate::diagnose::{LayerFacts, Warning};
 use crate::evaluation::{Evaluation, Metric};
 use crate::exhibit::Exhibits;
-use crate::metrics::{Dated, Entry, Log, Row, Score, all_finite, finite};
+use crate::metrics::{Dated, Entry, Log, Row, Score, all_finite, final_training_loss, finite};
 use crate::plot;
 use crate::progress::{Now, duration, short};
 use crate::report::{Report, Table};
@@ -13,10 +13,11 @@ use crate::stepper::StepResult;
 use crate::task::Observation;
 use crate::tensorboard::EventFile;
 use hearken_base::Result;
+use hearken_show::number::{plural, thousands};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the report says beside the numbers.
-pub(super) struct Facts {
+pub(super) struct ReportContext {
     pub(super) title: String,
     pub(super) config_text: String,
     pub(super) tables: Vec<Table>,
@@ -42,7 +43,7 @@ pub(super) struct Records {
     flushed: Instant,
     /// When the run would have started, had it never been interrupted.
     wall_start: f64,
-    facts: Facts,
+    facts: ReportContext,
     /// Tokens and seconds of the last steps, for a speed that does not flicker.
     recent_tokens: f64,
     recent_seconds: f64,
@@ -53,7 +54,7 @@ pub(super) struct Records {
 impl Records {
     /// Opens the files of a run and cuts them back to `step`. The file of events is written anew
     /// from the metrics.
-    pub(super) fn open(run: &RunDirectory, step: u64, facts: Facts) -> Result<Self> {
+    pub(super) fn open(run: &RunDirectory, step: u64, facts: ReportContext) -> Result<Self> {
         let metrics = Log::<Row>::open(&run.file("metrics.jsonl"), step)?;
         let diagnostics = Log::<Entry>::open(&run.file("diagnostics.jsonl"), step)?;
         let samples = Samples::open(&run.file("samples.txt"), step)?;
@@ -270,7 +271,7 @@ impl Trainer<'_> {
     fn facts(&self) -> Vec<(String, String)> {
         let facts = &self.records.facts;
         let mut list = vec![
-            ("steps", format!("{} of {}", self.step, self.config.steps)),
+            ("steps", [self.step, self.config.steps].map(|n| thousands(n as f64)).join(" of ")),
             ("parameters", short(facts.parameters as f64)),
         ];
         if facts.trained != facts.parameters {
@@ -281,11 +282,13 @@ impl Trainer<'_> {
             ("time", duration(self.seconds())),
             ("instruction set", instruction_set::of_run().to_owned()),
         ]);
-        if let Some(row) = self.records.rows().last() {
-            list.extend(row.train_loss.map(|loss| ("training loss", format!("{loss:.4}"))));
-        }
         let mut list: Vec<(String, String)> =
             list.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let training = final_training_loss(self.records.rows());
+        if let Some((count, loss)) = training {
+            let name = format!("training loss, last {}", plural(count, "step"));
+            list.push((name, format!("{loss:.4}")));
+        }
         let best = self.evaluations.best.as_ref();
         let of = if best.is_some_and(|best| !best.whole) { ", on a sample" } else { "" };
         let metrics = best.map_or(&[] as &[Metric], |best| &best.metrics);
@@ -294,8 +297,10 @@ impl Trainer<'_> {
             list.push((format!("{name} {}", metric.name), format!("{:.4}{of}", metric.value)));
         }
         list.extend(facts.exhibits.facts.iter().cloned());
-        if let Some(gap) = gap(self.records.rows()) {
-            list.push(("validation − training".to_owned(), format!("{gap:+.4}")));
+        let validation = self.records.rows().iter().rev().find_map(|row| row.value(Metric::LOSS));
+        if let (Some(validation), Some((_, training))) = (validation, training) {
+            let gap = validation - training;
+            list.push(("last validation − training".to_owned(), format!("{gap:+.4}")));
         }
         if let Some(floor) = facts.floor {
             let loss = metrics.iter().find(|metric| metric.name == Metric::LOSS);
@@ -306,13 +311,4 @@ impl Trainer<'_> {
         }
         list
     }
-}
-
-/// The last validation loss less the training loss, as a mean over the last tenth of the steps.
-fn gap(rows: &[Row]) -> Option<f64> {
-    let last = rows.get(rows.len() - rows.len().div_ceil(10)..)?;
-    let losses: Vec<f64> = last.iter().filter_map(|row| row.train_loss).collect();
-    let mean = losses.iter().sum::<f64>() / losses.len() as f64;
-    let loss = rows.iter().rev().find_map(|row| row.value(Metric::LOSS))?;
-    mean.is_finite().then_some(loss - mean)
 }

@@ -6,7 +6,7 @@ use super::{Memory, Report, check_memory, requests, seconds};
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
 use hearken::kernels::attention::scores::{Causal, Window};
-use hearken::show::number::{megabytes, percent};
+use hearken::show::number::{megabytes, percent, plural};
 use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tensor::ops::attention::Attend;
 use hearken::tensor::rng::Rng;
@@ -274,9 +274,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let columns = Columns::new().right("tokens", 8).right("forward", 8).right("backward", 8);
     let columns = columns.right("total", 8).right("best (ms)", 9).right("spread", 6);
     let columns = columns.right("GFLOP/s", 7).right("peak", 5).right("MB", 5);
+    let width = Terminal::stdout().width;
+    let columns = columns.fitting(width, &["best (ms)", "spread", "peak", "total", "MB"]);
     if !arguments.json {
         let name = shapes.first().map_or(String::new(), Shape::name);
-        writeln!(out, "{name}\npeak {:.1} GFLOP/s, {} threads", peak.gflops, machine.threads)?;
+        let threads = plural(machine.threads, "thread");
+        writeln!(out, "{name}\npeak {:.1} GFLOP/s, {threads}", peak.gflops)?;
         writeln!(out, "{}", Terminal::stdout().bold(&columns.head()))?;
     }
     let mut results = Vec::new();

@@ -7,7 +7,8 @@ use crate::machine::{Machine, Peak};
 use clap::ValueEnum;
 use hearken::kernels::Write as To;
 use hearken::kernels::gemm::{Epilogue, Matrix, gemm};
-use hearken::show::number::percent;
+use hearken::show::number::{percent, plural};
+use hearken::show::terminal::wrap;
 use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tensor::Tensor;
 use hearken::tensor::rng::Rng;
@@ -162,9 +163,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let longest = shapes.iter().map(|shape| shape.name.chars().count()).max().unwrap_or(0);
     let columns = Columns::new().left("shape", longest).left("", 2).right("median ms", 9);
     let columns = columns.right("best ms", 9).right("spread", 6).right("GFLOP/s", 7);
-    let columns = columns.right("peak", 5).within(terminal.width);
+    let columns = columns.right("peak", 5);
+    let columns = columns.fitting(terminal.width, &["best ms", "spread", "peak"]);
     if !arguments.json {
-        writeln!(out, "peak {:.1} GFLOP/s, {} threads", peak.gflops, machine.threads)?;
+        let threads = plural(machine.threads, "thread");
+        writeln!(out, "peak {:.1} GFLOP/s, {threads}", peak.gflops)?;
         writeln!(out, "{}", terminal.bold(&columns.head()))?;
     }
     let mut results = Vec::new();
@@ -192,7 +195,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&report).map_err(io::Error::from)?;
         writeln!(out, "{text}")?;
     } else if let Some(largest) = results.iter().max_by_key(|result| result.memory.resident) {
-        writeln!(out, "most memory: {}, by {}", largest.memory.text(), largest.shape.name)?;
+        let text = format!("most memory: {}, by {}", largest.memory.text(), largest.shape.name);
+        for line in wrap(&text, terminal.width) {
+            writeln!(out, "{line}")?;
+        }
     }
     Ok(())
 }

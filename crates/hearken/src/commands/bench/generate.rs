@@ -14,8 +14,8 @@ use hearken::nn::models::{self, Generates};
 use hearken::nn::presets;
 use hearken::nn::scope::Weights;
 use hearken::nn::slot::Feed;
-use hearken::show::number::{bytes, percent};
-use hearken::show::{Columns, StatusLine};
+use hearken::show::number::{bytes, percent, plural};
+use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tasks::config::preset_or_file;
 use hearken::tensor::rng::Rng;
 use serde::Serialize;
@@ -265,7 +265,8 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
         return write_json(&mut out, report);
     }
     let Report { config, parameters, machine, .. } = report;
-    writeln!(out, "{config}: {parameters} parameters, {} threads\n", machine.threads)?;
+    let threads = plural(machine.threads, "thread");
+    writeln!(out, "{config}: {parameters} parameters, {threads}\n")?;
     let columns = Columns::new().right("sequences", 9).right("tokens/s", 8).right("ms/step", 8);
     writeln!(out, "{}", columns.head())?;
     for Together { sequences, tokens_per_second, ms_per_step } in &report.together {
@@ -275,6 +276,7 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     }
     let columns = Columns::new().left("cache", 5).right("token", 6).right("ms", 8);
     let columns = columns.right("best", 8).right("spread", 6).right("cache", 8);
+    let columns = columns.fitting(Terminal::stdout().width, &["best", "spread"]);
     writeln!(out, "\n{}", columns.head())?;
     for at in &report.at {
         let cells = [

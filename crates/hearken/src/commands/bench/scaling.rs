@@ -28,7 +28,7 @@ use hearken::base::settings::Settings;
 use hearken::kernels::threads::{MOST_THREADS, with_threads};
 use hearken::nn::config::ModelConfig;
 use hearken::show::number::percent;
-use hearken::show::{Columns, StatusLine};
+use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tasks::rehearsal;
 use hearken::tensor::pool;
 use hearken::train::Cost;
@@ -384,6 +384,8 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
         let columns = columns.right("µs/token", 9).right("median", 9).right("spread", 7);
         let columns = columns.right("GFLOP/s", 8).right("of peak", 7).right("exponent", 8);
         let columns = columns.right("expected", 8);
+        let dropped = ["median", "spread", "of peak", "GFLOP/s"];
+        let columns = columns.fitting(Terminal::stdout().width, &dropped);
         writeln!(out, "{}", columns.head())?;
         for point in points {
             let cells = [

@@ -9,8 +9,9 @@ use hearken::base::settings::{self, Setting, Settings, Value};
 use hearken::base::{Error, Result};
 use hearken::nn::config::ModelConfig;
 use hearken::nn::presets;
-use hearken::show::number::percent;
-use hearken::show::{Columns, StatusLine};
+use hearken::show::number::{percent, plural, thousands};
+use hearken::show::terminal::wrap;
+use hearken::show::{Columns, StatusLine, Terminal};
 use hearken::tasks::config::preset_or_file;
 use hearken::tasks::rehearsal;
 use hearken::tensor::profile;
@@ -210,45 +211,46 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     if json {
         return write_json(&mut out, report);
     }
-    writeln!(
-        out,
-        "{}: {} parameters, {} × {} tokens per step{}, {} steps",
-        report.config,
-        report.parameters,
-        report.batch,
-        report.tokens,
-        match report.side_by_side {
-            1 => String::new(),
-            parts => format!(" in {parts} parts side by side"),
-        },
-        report.steps
-    )?;
-    writeln!(
-        out,
-        "  {:.1} ms per step (best {:.1}, spread {:.1} %), {:.0} tokens/s",
-        report.speed.ms_per_step,
-        report.speed.ms_min,
-        100.0 * report.speed.spread,
-        report.speed.tokens_per_second
-    )?;
-    writeln!(
-        out,
-        "  {:.0} GFLOP/s, {:.0} % of the measured {:.0}",
-        report.speed.gflops,
-        100.0 * report.speed.peak_fraction,
-        report.peak.gflops
-    )?;
     let resident = report.memory.peak_rss_bytes.map_or("?".to_owned(), super::size);
     let tensors = super::size(report.memory.peak_tensor_bytes);
-    writeln!(out, "  {resident} resident at most, {tensors} of it in tensors")?;
-    writeln!(
-        out,
-        "  {:.1} allocations of 4 KiB or more per step",
-        report.memory.allocations_per_step
-    )?;
+    let parts = match report.side_by_side {
+        1 => String::new(),
+        parts => format!(" in {parts} parallel parts"),
+    };
+    let lines = [
+        format!(
+            "{}: {} parameters, {} × {} tokens per step{parts}, {}",
+            report.config,
+            thousands(report.parameters as f64),
+            report.batch,
+            report.tokens,
+            plural(report.steps, "step")
+        ),
+        format!(
+            "{:.1} ms per step (best {:.1}, spread {:.1} %), {} tokens/s",
+            report.speed.ms_per_step,
+            report.speed.ms_min,
+            100.0 * report.speed.spread,
+            thousands(report.speed.tokens_per_second)
+        ),
+        format!(
+            "{:.0} GFLOP/s, {:.0} % of the measured {:.0}",
+            report.speed.gflops,
+            100.0 * report.speed.peak_fraction,
+            report.peak.gflops
+        ),
+        format!("{resident} resident at most, {tensors} of it in tensors"),
+        format!("{:.1} allocations of 4 KiB or more per step", report.memory.allocations_per_step),
+    ];
+    let width = Terminal::stdout().width.saturating_sub(2);
+    for (i, line) in lines.iter().flat_map(|line| wrap(line, width)).enumerate() {
+        let indent = if i == 0 { "" } else { "  " };
+        writeln!(out, "{indent}{line}")?;
+    }
     if !report.profile.is_empty() {
         let columns = Columns::new().indented(2).left("operation", 23);
         let columns = columns.right("forward", 10).right("backward", 10).right("share", 7);
+        let columns = columns.fitting(Terminal::stdout().width, &[]);
         writeln!(out, "\n{}", columns.head())?;
         let total: f64 = report.profile.iter().map(|s| s.forward_ms + s.backward_ms).sum();
         for Share { op, forward_ms, backward_ms } in &report.profile {

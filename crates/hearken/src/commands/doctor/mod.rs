@@ -1,9 +1,10 @@
-//! `hearken doctor`: is this machine known, and is every operation right on it?
+//! `hearken doctor`: is every operation right on this machine? With `--model`: is a model?
 //!
 //! Every case of every operation goes through [`Case::check`]: value and gradients against the
 //! f64 reference, accumulation, and the same bits on 1 to 4 threads.
 
 mod check;
+mod model;
 mod table;
 
 use crate::failure::Failure;
@@ -17,21 +18,31 @@ use hearken::tensor::gradcheck::Case;
 use hearken::tensor::ops;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Instant;
 use table::Table;
 
-/// Prove every operation on this machine.
+/// Check every operation on this machine, or a whole model.
 ///
 /// Shows the processor and its measured speed, then for every operation the worst error of its
 /// value and of its gradients against finite differences in double precision, next to the bound
 /// it must keep; whether gradients are added to what was there; and whether 1, 2, 3 and 4 threads
 /// give the same bits. Exits with 1 and the name of the operation if anything is off.
+///
+/// With --model it checks that model instead: its weights are finite, a token that is changed in the
+/// future or in padding changes no visible result, cached and uncached decoding agree, gradients of a
+/// few parameters are those that differences of the loss find, and saving and loading keeps every
+/// bit.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Check only this operation (may be given several times)
     #[arg(long = "op", value_name = "NAME")]
     ops: Vec<String>,
+
+    /// Check this model instead: a model directory or a run
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["ops", "verbose"])]
+    model: Option<PathBuf>,
 
     /// List every case and not only the worst of each operation
     #[arg(long, short)]
@@ -48,6 +59,7 @@ Examples:
   hearken doctor --op linear --op attention --verbose
   HEARKEN_SIMD=portable hearken doctor
   hearken doctor --json | jq '.ops[] | {op, ok}'
+  hearken doctor --model runs/stories
 
 Keys of --json:
   ok        true if nothing is off
@@ -61,7 +73,12 @@ Keys of --json:
             case of the worst), accumulates, same_bits, and
             cases: case, ok, forward, forward_bound, backward ([{input, error}]),
             backward_bound, bound_reason, accumulates, same_bits, faults
-An error that is not a number is null.";
+An error that is not a number is null.
+
+Keys of --json with --model:
+  ok, failed, seconds, version
+  model     directory, type, parameters
+  checks    per check: check, result (ok, FAILED or skipped), error, bound, detail";
 
 #[derive(Serialize)]
 struct Report {
@@ -81,6 +98,9 @@ struct Peaks {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(model) = &arguments.model {
+        return model::run(model, arguments.json);
+    }
     let chosen = chosen(&arguments.ops)?;
     isa::for_batches(|| examine(&chosen, arguments, &mut io::stdout()))
 }
@@ -262,7 +282,7 @@ mod tests {
     fn with_one_wrong(json: bool) -> (Failure, String) {
         let mut registry = chosen(&["mul".into()]).unwrap();
         registry.push(("double", vec![case("right", 2.0), case("wrong", 1.5)]));
-        let arguments = Arguments { ops: Vec::new(), verbose: false, json };
+        let arguments = Arguments { ops: Vec::new(), model: None, verbose: false, json };
         let mut out = Vec::new();
         let failure = examine(&registry, &arguments, &mut out).expect_err("double is wrong");
         (failure, String::from_utf8(out).unwrap())

@@ -28,7 +28,7 @@ use write::{Form, Writer};
 ///
 /// Continues a prompt token by token and shows the text as it comes. Without a prompt it asks for
 /// one: line by line on a terminal (Ctrl-D ends), or all of stdin. In a pipe only the new text is
-/// written; on a terminal the prompt stands before it.
+/// written; on a terminal the prompt comes before it.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "IDS", value_parser = parse_id_list)]
     ids: Option<IdList>,
 
-    /// The most tokens to write
+    /// Write at most N tokens
     #[arg(long, short = 'n', value_name = "N", default_value_t = 200)]
     tokens: usize,
 
@@ -127,7 +127,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
-    /// Go on behind the token that ends a text
+    /// Continue after the token that ends a text
     #[arg(long)]
     ignore_end: bool,
 
@@ -144,19 +144,19 @@ pub(crate) struct Arguments {
     #[arg(long)]
     uncalibrated: bool,
 
-    /// How keys and values are kept: none computes everything anew for every token
+    /// How keys and values are stored; none recomputes everything for every token
     #[arg(long, value_name = "KIND", default_value = "f32")]
     cache: CacheChoice,
 
-    /// Show each token with its probability and those that might have come instead
+    /// Show each token with its probability and the most likely alternatives
     #[arg(long, conflicts_with = "beams")]
     show_probabilities: bool,
 
-    /// Say how fast it was, and the seed, on stderr
+    /// Print the speed and the seed to stderr
     #[arg(long, short)]
     verbose: bool,
 
-    /// Write one JSON object when all is done
+    /// Write one JSON object at the end
     #[arg(long)]
     json: bool,
 }
@@ -227,7 +227,7 @@ fn parse_contrastive(text: &str) -> Result<Contrastive, String> {
 struct Job {
     model: OpenModel,
     tokenizer: Option<Tokenizer>,
-    way: Way,
+    decoding: Decoding,
     most_tokens: usize,
     ends: Vec<u32>,
     stops: Vec<String>,
@@ -269,8 +269,8 @@ impl Drafting {
     }
 }
 
-/// How the text is found.
-enum Way {
+/// How tokens are chosen.
+enum Decoding {
     Sample(Sampling),
     Contrast(Contrastive),
     Search { beams: usize, length_penalty: f32 },
@@ -278,17 +278,17 @@ enum Way {
 
 impl Job {
     fn new(arguments: &Arguments) -> Result<Self, Failure> {
-        let way = match (arguments.beams, arguments.contrastive) {
-            (None, None) => Way::Sample(sampling(arguments)?),
+        let decoding = match (arguments.beams, arguments.contrastive) {
+            (None, None) => Decoding::Sample(sampling(arguments)?),
             (None, Some(contrastive)) => {
                 contrastive.validate()?;
-                Way::Contrast(contrastive)
+                Decoding::Contrast(contrastive)
             }
             (Some(beams), _) => search(arguments, beams)?,
         };
         let model = arguments.model.open()?;
         model.generates()?;
-        let way = calibrated(way, arguments, &model)?;
+        let decoding = calibrated(decoding, arguments, &model)?;
         let tokenizer = arguments.tokenizer.of(&model)?;
         if tokenizer.is_none() {
             let hint = "give the prompt as tokens with --ids 1,2,3, or name a --tokenizer";
@@ -307,7 +307,7 @@ impl Job {
             draft,
             model,
             tokenizer,
-            way,
+            decoding,
             most_tokens: arguments.tokens,
             ends,
             stops: arguments.stop.clone(),
@@ -349,20 +349,24 @@ fn sampling(arguments: &Arguments) -> Result<Sampling, Failure> {
 
 /// With the temperature that is saved with the model. Beams compare whole texts by the model's own
 /// probabilities.
-fn calibrated(way: Way, arguments: &Arguments, model: &OpenModel) -> Result<Way, Failure> {
-    let Way::Sample(sampling) = way else { return Ok(way) };
+fn calibrated(
+    decoding: Decoding,
+    arguments: &Arguments,
+    model: &OpenModel,
+) -> Result<Decoding, Failure> {
+    let Decoding::Sample(sampling) = decoding else { return Ok(decoding) };
     let saved = if arguments.uncalibrated { None } else { model.temperature()? };
     let Some(saved) = saved.filter(|_| sampling.temperature > 0.0) else {
-        return Ok(Way::Sample(sampling));
+        return Ok(Decoding::Sample(sampling));
     };
     note_temperature(saved);
     let temperature = sampling.temperature * saved as f32;
     let sampling = Sampling { temperature, ..sampling };
     sampling.validate()?;
-    Ok(Way::Sample(sampling))
+    Ok(Decoding::Sample(sampling))
 }
 
-fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {
+fn search(arguments: &Arguments, beams: usize) -> Result<Decoding, Failure> {
     if !(1..=1024).contains(&beams) {
         let message = format!("{beams} beams, expected 1 to 1024");
         return Err(Failure::input(message, "4 is usual"));
@@ -375,7 +379,7 @@ fn search(arguments: &Arguments, beams: usize) -> Result<Way, Failure> {
         let message = format!("length penalty is {}", arguments.length_penalty);
         return Err(Failure::input(message, "1 is the mean per token"));
     }
-    Ok(Way::Search { beams, length_penalty: arguments.length_penalty })
+    Ok(Decoding::Search { beams, length_penalty: arguments.length_penalty })
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {

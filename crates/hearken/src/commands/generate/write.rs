@@ -1,7 +1,7 @@
 //! Writing a text: streamed, as a table of probabilities, or as JSON.
 
 use super::prompt::Prompt;
-use super::{Job, Way, interrupt};
+use super::{Decoding, Job, interrupt};
 use crate::failure::Failure;
 use crate::terminal::{Terminal, say, seen, visible, visible_json};
 use hearken::data::tokenizer::Tokenizer;
@@ -84,11 +84,11 @@ impl<W: Write> Writer<'_, W> {
                 model.context()
             );
         }
-        match self.job.way {
-            Way::Sample(sampling) if self.job.samples > 1 => self.samples(ids, sampling, turn),
-            Way::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
-            Way::Contrast(_) => self.sample(prompt, ids, Sampling::greedy(), turn),
-            Way::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
+        match self.job.decoding {
+            Decoding::Sample(sampling) if self.job.samples > 1 => self.samples(ids, sampling, turn),
+            Decoding::Sample(sampling) => self.sample(prompt, ids, sampling, turn),
+            Decoding::Contrast(_) => self.sample(prompt, ids, Sampling::greedy(), turn),
+            Decoding::Search { beams, length_penalty } => self.search(&ids, beams, length_penalty),
         }
     }
 
@@ -180,7 +180,7 @@ impl<W: Write> Writer<'_, W> {
                 object["draft"] =
                     json!({ "drafted": drafted, "kept": kept, "steps": steps, "rate": rate });
             }
-            if matches!(job.way, Way::Contrast(_)) {
+            if matches!(job.decoding, Decoding::Contrast(_)) {
                 object["seed"] = Value::Null;
             }
             writeln!(self.out, "{}", visible_json(&format!("{object:#}")))?;
@@ -288,15 +288,15 @@ impl<W: Write> Writer<'_, W> {
 }
 
 impl Job {
-    /// Writes one text in the way that was asked for.
+    /// Writes one text by the method that was asked for.
     fn run(
         &self,
         request: &Request,
         on_step: impl FnMut(&Step) -> Flow,
     ) -> Result<(Vec<u32>, Finish, Option<Acceptance>), Failure> {
         let model = self.model.generates()?;
-        Ok(match (&self.way, &self.draft) {
-            (Way::Contrast(search), _) => {
+        Ok(match (&self.decoding, &self.draft) {
+            (Decoding::Contrast(search), _) => {
                 let (new, finish) = contrastive_search(model, search, request, on_step)?;
                 (new, finish, None)
             }

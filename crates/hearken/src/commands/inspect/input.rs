@@ -1,11 +1,14 @@
-//! What the commands of `hearken inspect` are given: sequences of tokens, their types, padding and
-//! targets, and a file to write.
+//! What the commands of `hearken inspect` are given: texts or sequences of tokens, their types,
+//! padding and targets, and a file to write.
 
 use crate::failure::Failure;
-use crate::model::{parse_ids, parse_targets};
+use crate::model::{TokenizerArguments, parse_ids, parse_targets};
+use hearken::data::frames::Frame;
+use hearken::data::tokenizer::{Special, Tokenizer};
 use hearken::nn::models::{TargetKind, Targets, Tokens};
 use hearken::nn::pass::Layout;
 use hearken::tasks::OpenModel;
+use hearken::tasks::reader::MASK;
 use hearken::tensor::ops::cross_entropy::IGNORED;
 use std::path::Path;
 
@@ -13,14 +16,21 @@ use std::path::Path;
 #[derive(clap::Args)]
 pub(super) struct TokenArguments {
     /// The tokens of a sequence, such as 1,2,3 (several times for a batch of equal lengths)
-    #[arg(long, value_name = "IDS", required = true)]
+    #[arg(long, value_name = "IDS", required_unless_present = "prompt")]
     ids: Vec<String>,
+
+    /// A text in place of --ids, as 'generate' or 'fill' reads it (several times for a batch)
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "type_ids", "mask"])]
+    prompt: Vec<String>,
+
+    #[command(flatten)]
+    tokenizer: TokenizerArguments,
 
     /// The type of each token, such as 0,0,1 for a second text (once per sequence) [default: 0]
     #[arg(long, value_name = "TYPES")]
     type_ids: Vec<String>,
 
-    /// 1 for a token, 0 for the padding behind them, such as 1,1,0 (once per sequence)
+    /// 1 for a token, 0 for the padding after them, such as 1,1,0 (once per sequence)
     #[arg(long, value_name = "MASK")]
     mask: Vec<String>,
 }
@@ -38,8 +48,11 @@ pub(super) struct Given {
 }
 
 impl TokenArguments {
-    /// What is given, as far as it can be judged without the model.
-    pub(super) fn read(&self) -> Result<Given, Failure> {
+    /// The tokens of --ids, as far as they can be judged without the model; nothing for --prompt.
+    pub(super) fn read(&self) -> Result<Option<Given>, Failure> {
+        if !self.prompt.is_empty() {
+            return Ok(None);
+        }
         let ids = sequences(&self.ids)?;
         let like_ids = |name: &str, texts: &[String]| -> Result<Option<Vec<u32>>, Failure> {
             if texts.is_empty() {
@@ -65,7 +78,54 @@ impl TokenArguments {
             Some(mask) => Some(mask.chunks(ids[0].len()).map(length).collect::<Result<_, _>>()?),
             None => None,
         };
-        Ok(Given { rows: ids.len(), ids: ids.concat(), types, lengths })
+        Ok(Some(Given { rows: ids.len(), ids: ids.concat(), types, lengths }))
+    }
+
+    /// What this model is given: what was [`read`](Self::read), or the tokens of the prompts, the
+    /// shorter ones padded. Checked: the model knows all tokens and has room for them.
+    pub(super) fn on(&self, read: Option<Given>, model: &OpenModel) -> Result<Given, Failure> {
+        let given = match read {
+            Some(given) => given,
+            None => self.prompts(model)?,
+        };
+        given.check(model)?;
+        Ok(given)
+    }
+
+    /// The tokenizer for tables; without one they have numbers.
+    pub(super) fn names(&self, model: &OpenModel) -> Result<Option<Tokenizer>, Failure> {
+        self.tokenizer.of(model)
+    }
+
+    fn prompts(&self, model: &OpenModel) -> Result<Given, Failure> {
+        let hint = "name one with --tokenizer, or give --ids 1,2,3";
+        let tokenizer = self.tokenizer.require(model, hint)?;
+        let encode = |text: &String| -> Result<Vec<u32>, Failure> {
+            if model.model.encodes().is_none() {
+                return Ok(model.prompt(&tokenizer, text)?);
+            }
+            let frame = Frame::new(&tokenizer, model.model.config().context())?;
+            let mask = tokenizer.special(Special::Mask).and_then(|id| tokenizer.token(id));
+            let ids = match mask {
+                Some(own) => tokenizer.encode_allowing_special(&text.replace(MASK, &own))?,
+                None => tokenizer.encode(text)?,
+            };
+            Ok(frame.one(&ids).ids)
+        };
+        let rows: Vec<Vec<u32>> = self.prompt.iter().map(encode).collect::<Result<_, _>>()?;
+        let lengths: Vec<usize> = rows.iter().map(Vec::len).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        if lengths.contains(&0) {
+            return Err(Failure::input("a prompt without any token", "give some text"));
+        }
+        let pad = tokenizer.special(Special::Pad).unwrap_or(0);
+        let mut ids = Vec::with_capacity(rows.len() * longest);
+        for row in &rows {
+            ids.extend_from_slice(row);
+            ids.resize(ids.len() + longest - row.len(), pad);
+        }
+        let padded = lengths.iter().any(|length| *length < longest);
+        Ok(Given { rows: rows.len(), ids, types: None, lengths: padded.then_some(lengths) })
     }
 }
 
@@ -75,7 +135,7 @@ fn length(mask: &[u32]) -> Result<usize, Failure> {
     if length == 0 || mask[length..].iter().any(|x| *x != 0) {
         return Err(Failure::input(
             format!("a mask of {mask:?}"),
-            "a mask is ones and then zeros, as in 1,1,0: padding stands behind the tokens",
+            "a mask is ones and then zeros, as in 1,1,0: padding comes after the tokens",
         ));
     }
     Ok(length)
@@ -101,6 +161,23 @@ impl Given {
         self.ids.len() / self.rows
     }
 
+    /// The tokens of a sequence, without padding.
+    pub(super) fn row(&self, row: usize) -> &[u32] {
+        let (start, length) = (row * self.length(), self.length());
+        let real = self.lengths.as_ref().and_then(|all| all.get(row)).copied().unwrap_or(length);
+        &self.ids[start..start + real]
+    }
+
+    /// The next token at every place; nothing after the last.
+    pub(super) fn next_tokens(&self) -> Targets {
+        let mut all = Vec::with_capacity(self.ids.len());
+        for row in 0..self.rows {
+            all.extend(self.row(row).iter().skip(1));
+            all.resize((row + 1) * self.length(), IGNORED);
+        }
+        Targets::Tokens(all)
+    }
+
     /// As the model reads them.
     pub(super) fn tokens(&self) -> Tokens<'_> {
         let layout = self.lengths.as_deref().map(Layout::padded).unwrap_or_default();
@@ -108,7 +185,7 @@ impl Given {
     }
 
     /// The model knows all tokens and types, and has room for them.
-    pub(super) fn check(&self, model: &OpenModel) -> Result<(), Failure> {
+    fn check(&self, model: &OpenModel) -> Result<(), Failure> {
         for sequence in self.ids.chunks(self.length()) {
             model.check(sequence)?;
         }

@@ -1,8 +1,10 @@
-//! `hearken inspect`: what is inside a model, for comparison with anything else.
+//! `hearken inspect`: the numbers inside a model, as tables and as files.
 
 mod input;
 mod numbers;
+mod output;
 mod probe;
+mod table;
 mod trace;
 mod weights;
 
@@ -21,10 +23,11 @@ pub(crate) struct Arguments {
 
 const HELP: &str = "\
 Examples:
-  hearken inspect weights --model DIR
-  hearken inspect logits --model DIR --ids 1,2,3 --out logits.safetensors
-  hearken inspect gradients --model DIR --ids 1,2,3 --targets 2,3,4 --out gradients.safetensors
-  hearken inspect trace --model DIR --ids 1,2,3 --only 'blocks.0.*' --out trace.safetensors
+  hearken inspect weights
+  hearken inspect logits --prompt 'Mia the fox'
+  hearken inspect gradients --prompt 'Mia the fox' --out gradients.safetensors
+  hearken inspect trace --prompt 'Mia the fox' --only 'blocks.0.*'
+  hearken inspect logits --model DIR --ids 1,2,3 --out logits.npy
   hearken inspect probe --model runs/stories --svg probe.svg";
 
 #[derive(Subcommand)]

@@ -1,22 +1,21 @@
 //! `hearken inspect trace`: everything that happens inside a model in one pass.
 
-use super::input::{TokenArguments, check_out};
+use super::input::TokenArguments;
+use super::output::{self, OutArguments};
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::ModelArguments;
 use crate::terminal::visible_path;
 use hearken::nn::taps::Pattern;
 use hearken::nn::trace::{Trace, TraceOptions, trace_model};
-use hearken::show::number;
-use hearken::store;
+use hearken::show::number::{self, plural};
 use hearken::tensor::Tensor;
 use serde_json::json;
 use std::io::{self, Write};
-use std::path::PathBuf;
 
-/// Write what happens inside: embeddings, attention, feed-forward, residual stream, logits.
+/// Record what happens inside: embeddings, attention, feed-forward, residual stream, logits.
 ///
-/// The file has a tensor for every value, under its name, with a leading dimension for the
+/// The table has a line and the file a tensor for every value, under its name, with a leading dimension for the
 /// sequences. With targets it also has the scalar `loss`, their mean cross-entropy (a target below 0,
 /// such as -100, does not count), and for every value the gradient of the loss as `d.NAME`.
 #[derive(clap::Args)]
@@ -41,17 +40,14 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "GB")]
     memory: Option<f64>,
 
-    /// The safetensors file to write
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-
-    /// Write names, shapes and the loss as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutArguments,
 }
 
 const HELP: &str = "\
 Examples:
+  hearken inspect trace --prompt 'Mia the fox lost'
+  hearken inspect trace --prompt 'Mia the fox lost' --only 'blocks.0.attention.weights' --out w.npy
   hearken inspect trace --model DIR --ids 464,3797,3332 --out trace.safetensors
   hearken inspect trace --model DIR --ids 1,2,3 --targets 2,3,4 --out trace.safetensors
   hearken inspect trace --model DIR --ids 1,2,3 --only '*.attention.weights' --out trace.safetensors
@@ -83,23 +79,26 @@ values, F feed-forward width, V tokens that there are):
   logits                            (T, V)     of encoders also (N) or (T, N) for N labels
 d.NAME is the gradient of a value; NAME[h] is head h alone.
 
+A .npy file holds one value: choose it with --only.
+
 Keys of --json:
-  out, loss (with --targets), tensors (per tensor: name, shape)";
+  with --out     out, loss (with --targets), tensors (per tensor: name, shape)
+  without --out  every value by name, as nested lists (null where it is infinite), and the loss";
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let given = arguments.tokens.read()?;
+    let read = arguments.tokens.read()?;
     let only = arguments.only.iter().map(|text| Pattern::parse(text));
     let options = TraceOptions {
         only: only.collect::<Result<_, _>>()?,
         most_bytes: most_bytes(arguments.memory)?,
     };
     let model = arguments.model.open()?;
-    given.check(&model)?;
+    let given = arguments.tokens.on(read, &model)?;
     let targets = match arguments.targets.as_slice() {
         [] => None,
         texts => Some(given.targets(&model, texts)?),
     };
-    check_out(&arguments.out, &model.directory)?;
+    arguments.output.check(&model.directory)?;
     let tokens = given.tokens();
     let traced = trace_model(model.model.as_ref(), &tokens, targets.as_ref(), &options);
     write(arguments, &traced.map_err(with_flags)?)
@@ -107,9 +106,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The library knows no flags.
 fn with_flags(error: hearken::base::Error) -> hearken::base::Error {
-    let hint = error.hint().unwrap_or_default();
-    let hint = format!("{hint} (--only chooses names, --memory sets the limit)");
-    error.with_hint(hint)
+    match error.hint() {
+        Some(hint) if error.message().contains(" MB") => {
+            let hint = format!("{hint} (--only chooses names, --memory sets the limit)");
+            error.with_hint(hint)
+        }
+        _ => error,
+    }
 }
 
 fn most_bytes(gigabytes: Option<f64>) -> Result<Option<usize>, Failure> {
@@ -127,14 +130,25 @@ fn most_bytes(gigabytes: Option<f64>) -> Result<Option<usize>, Failure> {
 }
 
 fn write(arguments: &Arguments, traced: &Trace) -> Result<(), Failure> {
+    let OutArguments { out: path, json } = &arguments.output;
     let loss = traced.loss.map(Tensor::scalar);
-    let named = traced.tensors.iter().map(|(name, value)| (name.as_str(), value));
-    store::write(&arguments.out, named.chain(loss.as_ref().map(|loss| ("loss", loss))))?;
-    let mut out = io::stdout();
-    if arguments.json {
-        let tensor = |(name, value): &(String, Tensor)| json!({ "name": name, "shape": value.shape().dims() });
-        let tensors: Vec<_> = traced.tensors.iter().map(tensor).collect();
-        let mut report = json!({ "out": arguments.out, "tensors": tensors });
+    let named: Vec<(&str, &Tensor)> =
+        traced.tensors.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    let all = named.iter().copied().chain(loss.as_ref().map(|loss| ("loss", loss)));
+    let all: Vec<(&str, &Tensor)> = all.collect();
+    // With targets, a value comes with its gradient; --only 'd.NAME' chooses the gradient alone.
+    let mut values = named.iter().filter(|(name, _)| named.len() == 1 || !name.starts_with("d."));
+    let one = values.next().filter(|_| values.next().is_none()).map(|(_, value)| *value);
+    arguments.output.write(&all, one)?;
+    let mut out = io::stdout().lock();
+    if arguments.output.all_as_json() {
+        output::json(&mut out, &all)?;
+        return Ok(());
+    }
+    if *json {
+        let tensor = |(name, value): &(&str, &Tensor)| json!({ "name": name, "shape": value.shape().dims() });
+        let tensors: Vec<_> = named.iter().map(tensor).collect();
+        let mut report = json!({ "out": path, "tensors": tensors });
         if let Some(loss) = traced.loss {
             report["loss"] = json!(loss);
         }
@@ -142,8 +156,10 @@ fn write(arguments: &Arguments, traced: &Trace) -> Result<(), Failure> {
         return Ok(());
     }
     let numbers: usize = traced.tensors.iter().map(|(_, value)| value.shape().len()).sum();
-    let (count, size) = (traced.tensors.len(), number::bytes(4 * numbers as u64));
+    let (count, size) = (plural(named.len(), "tensor"), number::bytes(4 * numbers as u64));
     let loss = traced.loss.map(|loss| format!("loss {loss}, ")).unwrap_or_default();
-    writeln!(out, "{loss}{count} tensors ({size}) in {}", visible_path(&arguments.out))?;
+    let place = path.as_ref().map(|path| format!(" in {}", visible_path(path)));
+    writeln!(out, "{loss}{count} ({size}){}", place.unwrap_or_default())?;
+    output::summary(&mut out, &named)?;
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! `hearken inspect weights`: what a model directory holds.
 
+use super::output::{shape, write_columns};
 use crate::failure::Failure;
 use crate::model::ModelArguments;
 use hearken::formats::weights::WeightFiles;
-use hearken::show::number::significant;
-use hearken::show::{Columns, Terminal};
+use hearken::show::number::{plural, significant, thousands};
 use hearken::store::Entry;
 use hearken::tasks::open::locate;
 use serde::Serialize;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 /// List the weights: names, shapes, types and norms.
 ///
@@ -70,9 +70,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Columns of a table that is written into a pipe: whole names of a few hundred characters.
-const WIDEST: usize = 2000;
-
 fn row(entry: &Entry, data: &[f32]) -> Row {
     let squares: f64 = data.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     // Unlike f32::max, this lets a NaN be seen.
@@ -89,15 +86,10 @@ fn row(entry: &Entry, data: &[f32]) -> Row {
 }
 
 fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    let terminal = Terminal::stdout();
-    let shape = |row: &Row| {
-        let dims: Vec<String> = row.shape.iter().map(ToString::to_string).collect();
-        if dims.is_empty() { "scalar".to_owned() } else { dims.join(" × ") }
-    };
     let cells = |row: &Row| {
         [
             row.name.clone(),
-            shape(row),
+            shape(&row.shape),
             row.dtype.to_lowercase(),
             significant(row.norm),
             significant(row.rms),
@@ -105,14 +97,8 @@ fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
         ]
     };
     let rows: Vec<_> = report.tensors.iter().map(cells).collect();
-    let columns = Columns::new().left("name", 12).left("shape", 0).right("type", 4);
-    let columns = columns.right("norm", 9).right("rms", 9).right("largest", 9).holding(&rows);
-    // Programs that read a pipe want whole names; those beyond all measure would pad every row.
-    let room = if io::stdout().is_terminal() { terminal.width } else { WIDEST };
-    let columns = columns.within(room);
-    writeln!(out, "{}", terminal.bold(&columns.head()))?;
-    for row in &rows {
-        writeln!(out, "{}", columns.row(row))?;
-    }
-    writeln!(out, "{} tensors, {} parameters", report.tensors.len(), report.parameters)
+    let headings = ["name", "shape", "type", "norm", "rms", "largest"];
+    write_columns(out, headings, &["type", "norm", "largest", "shape"], &rows)?;
+    let tensors = plural(report.tensors.len(), "tensor");
+    writeln!(out, "{tensors}, {} parameters", thousands(report.parameters as f64))
 }

@@ -2,16 +2,19 @@
 
 use super::{OptimizerChoice, PrecisionChoice, Report};
 use clap::ValueEnum;
-use hearken::show::number::{bytes as size, operations, percent, thousands};
+use hearken::show::number::{bytes as size, operations, percent, plural, thousands};
+use hearken::show::terminal::wrap;
 use hearken::show::{Columns, Terminal};
 use std::io::{self, Write};
 
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let terminal = Terminal::stdout();
-    writeln!(out, "{} {}", terminal.bold(&report.config), report.model.sizes())?;
+    heading(out, terminal, &report.config, &format!(" {}", report.model.sizes()))?;
 
     if let Some(note) = &report.note {
-        writeln!(out, "{note}")?;
+        for line in wrap(note, terminal.width) {
+            writeln!(out, "{line}")?;
+        }
     }
 
     writeln!(out, "\n{}", terminal.bold("parameters"))?;
@@ -23,36 +26,32 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     row(out, "total", &thousands(report.parameters as f64), "")?;
 
     let chosen = report.training;
-    writeln!(
-        out,
-        "\n{} per token, in sequences of {}",
-        terminal.bold("arithmetic"),
-        chosen.tokens
-    )?;
+    let tokens = thousands(chosen.tokens as f64);
+    writeln!(out)?;
+    heading(out, terminal, "arithmetic", &format!(" per token, in sequences of {tokens}"))?;
     row(out, "forward", &operations(report.flops_per_token.forward), "")?;
     row(out, "training", &operations(report.flops_per_token.training), "")?;
 
     let time = &report.time;
-    writeln!(
-        out,
-        "\n{}, an estimate: {} of the {:.0} GFLOP/s that this machine reaches",
-        terminal.bold("time to train"),
+    writeln!(out)?;
+    let basis = format!(
+        ", an estimate: {} of the {:.0} GFLOP/s that this machine reaches",
         percent(time.efficiency, 0),
         time.peak_gflops
-    )?;
+    );
+    heading(out, terminal, "time to train", &basis)?;
     row(out, "a step", &duration(time.step_seconds), "")?;
-    row(out, &format!("{} steps", thousands(time.steps as f64)), &duration(time.run_seconds), "")?;
+    row(out, &plural(time.steps as usize, "step"), &duration(time.run_seconds), "")?;
 
-    writeln!(
-        out,
-        "\n{} for {} × {} tokens, {}, {}{}",
-        terminal.bold("memory to train"),
+    writeln!(out)?;
+    let what = format!(
+        " for {} × {tokens} tokens, {}, {}{}",
         chosen.batch_size,
-        chosen.tokens,
         name_of(chosen.optimizer),
         name_of_precision(chosen.precision),
         if chosen.checkpointing { ", checkpointing" } else { "" }
-    )?;
+    );
+    heading(out, terminal, "memory to train", &what)?;
     let memory = &report.memory;
     for (name, bytes) in [
         ("parameters", memory.parameters),
@@ -75,7 +74,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     row(out, "tensors at any one time", &size(memory.in_use), "")?;
 
     if let Some(cache) = &report.cache {
-        writeln!(out, "\n{} for {} tokens", terminal.bold("memory to generate"), chosen.tokens)?;
+        writeln!(out)?;
+        heading(out, terminal, "memory to generate", &format!(" for {tokens} tokens"))?;
         row(out, "parameters", &size(memory.parameters), "")?;
         for (name, bytes) in [
             ("cache in f32", cache.f32),
@@ -90,7 +90,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
 
     let Some(measured) = report.measured else { return Ok(()) };
-    writeln!(out, "\n{} in a few steps, and how far off the plan was", terminal.bold("measured"))?;
+    writeln!(out)?;
+    heading(out, terminal, "measured", " in a few steps, and how far off the plan was")?;
     let off = |planned: u64, measured: usize| {
         format!("{:+.1} %", 100.0 * (planned as f64 / measured as f64 - 1.0))
     };
@@ -119,9 +120,37 @@ fn duration(seconds: f64) -> String {
     }
 }
 
+/// A name in bold and what belongs to it, on one line or, where the terminal is narrow, on several.
+fn heading(out: &mut impl Write, terminal: Terminal, name: &str, rest: &str) -> io::Result<()> {
+    if name.chars().count() + rest.chars().count() <= terminal.width {
+        return writeln!(out, "{}{rest}", terminal.bold(name));
+    }
+    writeln!(out, "{}", terminal.bold(name))?;
+    for line in wrap(rest.trim_start_matches([',', ' ']), terminal.width.saturating_sub(2)) {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(())
+}
+
+/// Characters of a name and of a number.
+const NAME: usize = 26;
+const NUMBER: usize = 16;
+
 fn row(out: &mut impl Write, name: &str, number: &str, note: &str) -> io::Result<()> {
-    let columns = Columns::new().indented(2).left("", 26).right("", 16).left("", 0);
-    writeln!(out, "{}", columns.row(&[name, number, note]))
+    let width = Terminal::stdout().width;
+    // Where there is no room for notes, shares are left out and others have a line of their own.
+    let wide = width >= 2 + NAME + NUMBER + 4 + 18;
+    let (names, numbers) =
+        if wide { (NAME, NUMBER) } else { (23, width.saturating_sub(27).min(13)) };
+    let columns = Columns::new().indented(2).left("", names).right("", numbers).left("", 0);
+    if wide {
+        return writeln!(out, "{}", columns.row_ending(&[name, number], note).trim_end());
+    }
+    writeln!(out, "{}", columns.row(&[name, number]))?;
+    if note.is_empty() || note.ends_with('%') {
+        return Ok(());
+    }
+    writeln!(out, "    {note}")
 }
 
 fn name_of(optimizer: OptimizerChoice) -> String {

@@ -42,7 +42,7 @@ impl TaskName {
 /// Sizes of the model, which people change daily.
 #[derive(clap::Args)]
 pub(super) struct Sizes {
-    /// Blocks of the model
+    /// Number of blocks
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
 
@@ -54,11 +54,11 @@ pub(super) struct Sizes {
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
 
-    /// The longest text that the model looks at, in tokens
+    /// Context length: how many tokens the model sees at once
     #[arg(long, value_name = "N")]
     context: Option<usize>,
 
-    /// The chance that an activation is dropped in training
+    /// Dropout: the probability that an activation is set to 0 in training
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     dropout: Option<f32>,
 }

@@ -1,4 +1,4 @@
-//! How a rule is proven: against a closure that says what is added to each score (−∞ hides).
+//! How a rule is checked: against a closure that says what is added to each score (−∞ hides).
 
 use super::{Position, Scores, Visibility};
 use std::ops::Range;

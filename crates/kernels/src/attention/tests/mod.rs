@@ -12,7 +12,7 @@ use crate::random::Dropout;
 use crate::testing::samples;
 use reference::{Inputs, Results, reference};
 
-/// One attention to be proven.
+/// One attention to be checked.
 #[derive(Clone, Copy)]
 struct Case {
     shape: Shape,

@@ -1,4 +1,4 @@
-//! What proves attention: its naive f64 reference, with all T·S weights, and the cases.
+//! What attention is checked against: its naive f64 reference, with all T·S weights, and the cases.
 
 use super::{Attend, attention, attention_packed};
 use crate::gradcheck::{Case, Tolerance};
@@ -85,7 +85,7 @@ macro_rules! torch {
     };
 }
 
-/// The cases that prove it.
+/// The cases that check it.
 pub fn cases() -> Vec<Case> {
     let tolerance = Tolerance {
         forward: 3e-6,
