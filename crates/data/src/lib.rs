@@ -6,6 +6,7 @@
 //! - [`batches`]: which ids a training step sees, as a function of the seed and the step alone.
 //! - [`labelled`]: texts with labels, tags, answers or numbers, from JSON lines, tables and folders.
 //! - [`frames`]: one text or two between the special tokens of encoders, and windows of long ones.
+//! - [`repeats`]: random letters, repeated, which only induction predicts.
 //! - [`stories`]: an endless supply of small stories whose entropy is computed exactly, so that
 //!   a loss can be compared with the floor that no model can beat.
 //!
@@ -18,6 +19,7 @@ mod error;
 pub mod frames;
 pub mod labelled;
 mod progress;
+pub mod repeats;
 pub mod stories;
 mod temporary;
 pub mod tokenizer;

@@ -77,8 +77,10 @@ pub struct DataConfig {
     pub most_tokens: Option<usize>,
     /// Where windows of text begin.
     pub windows: WindowsKind,
-    /// How many generated stories are held out.
+    /// How many generated stories, or sequences, are held out.
     pub stories: usize,
+    /// What is generated if there are no paths.
+    pub generated: GeneratedKind,
 }
 
 impl Setting for DataConfig {
@@ -97,6 +99,7 @@ impl Setting for DataConfig {
                 most_tokens: t.optional("most_tokens")?,
                 windows: t.or("windows", WindowsKind::Random)?,
                 stories: t.or("stories", 500)?,
+                generated: t.or("generated", GeneratedKind::Stories)?,
             })
         })
     }
@@ -225,6 +228,18 @@ pub enum WindowsKind {
 }
 
 names!(WindowsKind { "random" => Random, "shuffled" => Shuffled });
+
+/// What a decoder learns from if it is given no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GeneratedKind {
+    /// Small stories whose entropy is known.
+    Stories,
+    /// Random letters, repeated.
+    Repeats,
+}
+
+names!(GeneratedKind { "stories" => Stories, "repeats" => Repeats });
 
 /// What a new head on a given encoder learns by, unless a configuration is named. The body of the
 /// model is replaced by that of the given one.

@@ -3,7 +3,7 @@
 mod random;
 
 use crate::batch::evaluation_rows;
-use crate::config::{DataConfig, RunConfig, TokenizerKind, WindowsKind};
+use crate::config::{DataConfig, GeneratedKind, RunConfig, TokenizerKind, WindowsKind};
 use crate::encoder::DIGEST;
 use hearken_base::{Error, Result};
 use hearken_data::batches::{Batch, Batches, Examples, InOrder, RandomWindows, Shuffled, Windows};
@@ -11,7 +11,7 @@ use hearken_data::corpus::{
     Changes, Corpus, KEPT_FILES, Keeping, Outcome, Source, Stop, Validation,
 };
 use hearken_data::tokenizer::{Kind, Special, Tokenizer, Training};
-use hearken_data::{Progress, stories};
+use hearken_data::{Progress, repeats, stories};
 use hearken_formats::SpecialTokens;
 use hearken_train::RunDirectory;
 use random::{HeldOut, RandomTokens, Training as RandomBatches};
@@ -82,10 +82,10 @@ impl TextData {
         stop: &Stop,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
-        if config.data.paths.is_empty() {
-            Self::stories(config)
-        } else {
-            Self::text(config, directory, stop, report)
+        match config.data.generated {
+            _ if !config.data.paths.is_empty() => Self::text(config, directory, stop, report),
+            GeneratedKind::Stories => Self::stories(config),
+            GeneratedKind::Repeats => Self::repeats(config),
         }
     }
 
@@ -106,6 +106,27 @@ impl TextData {
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
             why_training_is_above: Some(CUT_STORIES),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Random letters, repeated.
+    pub fn repeats(config: &RunConfig) -> Result<Self> {
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let length = config.model.context();
+        let tokenizer = repeats::tokenizer();
+        let validation = repeats::Validation::new(config.data.stories, length, seed)?;
+        Ok(Self {
+            second_prompt: Some(tokenizer.encode("\nqzkfmbxwqzkf")?),
+            validation_bytes: validation.characters() as u64,
+            prompt: vec![0],
+            begin: Some(0),
+            tokenizer,
+            batches: Box::new(repeats::RepeatWindows::new(rows, length, seed)?),
+            validation: Some(Box::new(validation)),
+            floor: None,
+            name: "repeats".to_owned(),
+            why_training_is_above: None,
             notes: Vec::new(),
         })
     }
