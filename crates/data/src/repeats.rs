@@ -158,7 +158,9 @@ mod tests {
         assert_eq!(whole.inputs[2 * 32..], part.inputs);
         assert_ne!(whole.inputs, batches.batch(6).inputs);
         let held = Validation::new(4, 32, 3).unwrap().batch_of(&[0, 1, 2, 3]);
-        assert!((0..4).all(|r| !whole.inputs.chunks(32).any(|row| row == &held.inputs[r * 32..(r + 1) * 32])));
+        assert!((0..4).all(|r| {
+            !whole.inputs.chunks(32).any(|row| row == &held.inputs[r * 32..(r + 1) * 32])
+        }));
         assert!(RepeatWindows::new(4, 8, 3).is_err());
         assert_eq!(tokenizer().decode(&[0, 1, 26]).unwrap(), "\naz");
     }

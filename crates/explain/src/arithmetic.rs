@@ -96,12 +96,7 @@ pub fn line(model: &dyn Model, flow: &Flow, stage: &Stage, focus: Focus) -> Opti
     Some(Line { text, computed: value, actual, terms })
 }
 
-fn right_side(
-    model: &dyn Model,
-    flow: &Flow,
-    stage: &Stage,
-    place: &[usize],
-) -> Option<Right> {
+fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) -> Option<Right> {
     let config = model.config();
     let stack = stack_of(&config);
     let prefix = stage.prefix().to_owned();

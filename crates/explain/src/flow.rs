@@ -176,9 +176,15 @@ pub fn words(name: &str) -> (&'static str, &'static str) {
             "(x − mean)/√(var + ε)·w + b, or x/rms(x)·w",
         ),
         "norm" => ("The last norm, before the logits.", "(x − mean)/√(var + ε)·w + b"),
-        "attention.queries" | "cross_attention.queries" => ("What each token looks for, head by head.", "q = x·Wqᵀ + b"),
-        "attention.keys" | "cross_attention.keys" => ("What each token offers to be found by.", "k = x·Wkᵀ + b"),
-        "attention.values" | "cross_attention.values" => ("What each token gives if it is found.", "v = x·Wvᵀ + b"),
+        "attention.queries" | "cross_attention.queries" => {
+            ("What each token looks for, head by head.", "q = x·Wqᵀ + b")
+        }
+        "attention.keys" | "cross_attention.keys" => {
+            ("What each token offers to be found by.", "k = x·Wkᵀ + b")
+        }
+        "attention.values" | "cross_attention.values" => {
+            ("What each token gives if it is found.", "v = x·Wvᵀ + b")
+        }
         "attention.rotated_queries" => {
             ("Queries are turned by an angle that grows with the position.", "q ← R(position)·q")
         }

@@ -68,9 +68,8 @@ pub fn plane(table: &Tensor, rows: &[u32]) -> Plane {
     for x in points() {
         mean.iter_mut().zip(x).for_each(|(m, x)| *m += f64::from(*x) / n);
     }
-    let square = |x: &[f32]| {
-        x.iter().zip(&mean).map(|(x, m)| (f64::from(*x) - m).powi(2)).sum::<f64>()
-    };
+    let square =
+        |x: &[f32]| x.iter().zip(&mean).map(|(x, m)| (f64::from(*x) - m).powi(2)).sum::<f64>();
     let variance: f64 = points().map(square).sum::<f64>() / n;
     let mut axes: Vec<Vec<f64>> = Vec::new();
     let mut explained = [0.0; 2];

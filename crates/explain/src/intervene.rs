@@ -177,7 +177,8 @@ pub fn logits_with(model: &dyn Model, ids: &[u32], changes: &[Change]) -> Result
         }
     }
     let tokens = checked(model, ids)?;
-    let before: Vec<_> = edits.iter().filter_map(|(name, ..)| crate::parameter(model, name)).collect();
+    let before: Vec<_> =
+        edits.iter().filter_map(|(name, ..)| crate::parameter(model, name)).collect();
     let before: Vec<_> = before.into_iter().map(|p| (p, p.value())).collect();
     for ((parameter, _), (_, index, value)) in before.iter().zip(&edits) {
         let mut new = parameter.value();

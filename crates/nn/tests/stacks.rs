@@ -1,5 +1,8 @@
 //! Stacks of every direction: who sees whom, attention to another sequence, and their gradients.
 
+#[path = "stacks/encodings.rs"]
+mod encodings;
+
 use hearken_nn::block::Memory;
 use hearken_nn::config::{AttentionConfig, DropoutConfig, Placement, PositionConfig, StackConfig};
 use hearken_nn::layers::Direction;

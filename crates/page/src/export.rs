@@ -33,7 +33,10 @@ struct Recorder<'a> {
 
 impl Recorder<'_> {
     fn key(name: &str, body: &Value) -> String {
-        format!("{name} {body}") // fields of a `Value` are in order
+        // In the order of their names, whatever the features of serde_json.
+        let fields: std::collections::BTreeMap<&String, &Value> =
+            body.as_object().into_iter().flatten().collect();
+        format!("{name} {}", json!(fields))
     }
 
     /// Records an answer, and gives it.
@@ -64,6 +67,10 @@ fn record(subject: &Subject) -> Result<Value> {
         let learns = model["can"]["learn"].as_bool().unwrap_or(false);
         learns.then(|| json!([ids.len() - 1, best]))
     });
+    let own = target.as_ref().and_then(|target| target[1].as_u64());
+    for id in ids.iter().map(|id| u64::from(*id)).chain(own) {
+        recorder.try_ask("tokens", &json!({ "ids": [id] }));
+    }
     if let Some(target) = &target {
         recorder.try_ask("run", &json!({ "ids": ids, "target": target }));
     }

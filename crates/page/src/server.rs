@@ -6,13 +6,13 @@
 use crate::Subject;
 use crate::assets;
 use crate::engine::{Engine, Refusal};
+use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::Router;
 use hearken_base::{Error, Result};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -100,11 +100,7 @@ fn file(name: &str) -> Response {
     }
 }
 
-async fn question(
-    State(shared): State<Shared>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Response {
+async fn question(State(shared): State<Shared>, Path(name): Path<String>, body: Body) -> Response {
     let body = match tokio::time::timeout(PATIENCE, to_bytes(body, MOST_BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {

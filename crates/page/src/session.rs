@@ -101,7 +101,9 @@ impl<'a> Session<'a> {
             "effects" => answers::changes::effects(self, ask),
             "nearest" => answers::geometry::nearest(self, ask),
             "plane" => answers::geometry::plane(self, ask),
-            _ => Err(Error::new(format!("there is no question '{name}'"), "see Session::QUESTIONS")),
+            _ => {
+                Err(Error::new(format!("there is no question '{name}'"), "see Session::QUESTIONS"))
+            }
         }
     }
 
@@ -162,9 +164,8 @@ impl<'a> Session<'a> {
     /// The stages of a prompt; of a long one only those of the residual stream and the logits. One
     /// that has a target serves questions without one.
     pub(crate) fn flow(&mut self, ids: &[u32], target: Option<(usize, u32)>) -> Result<Rc<Flow>> {
-        let fits = |kept: &Kept| {
-            kept.flow.ids == ids && (kept.target == target || target.is_none())
-        };
+        let fits =
+            |kept: &Kept| kept.flow.ids == ids && (kept.target == target || target.is_none());
         if let Some(at) = self.flows.iter().position(fits)
             && let Some(kept) = self.flows.remove(at)
         {
@@ -173,7 +174,8 @@ impl<'a> Session<'a> {
             return Ok(flow);
         }
         let only = if self.is_long(ids.len()) {
-            let kept = |name: &str| name.contains("residual_") || ["norm", "logits"].contains(&name);
+            let kept =
+                |name: &str| name.contains("residual_") || ["norm", "logits"].contains(&name);
             let names = self.outline.iter().map(|(name, _)| name).filter(|name| kept(name));
             names.map(|name| Pattern::parse(name)).collect::<Result<Vec<_>>>()?
         } else {

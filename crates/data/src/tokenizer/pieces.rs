@@ -41,7 +41,9 @@ impl<'a> Pieces<'a> {
             // Written as "a b" or as ["a", "b"].
             let pair = match merge {
                 Value::String(pair) => pair.split_once(' '),
-                pair => pair.get(0).and_then(Value::as_str).zip(pair.get(1).and_then(Value::as_str)),
+                pair => {
+                    pair.get(0).and_then(Value::as_str).zip(pair.get(1).and_then(Value::as_str))
+                }
             };
             if let Some((a, b)) = pair {
                 ranks.entry(a.to_owned()).or_default().entry(b.to_owned()).or_insert(rank);

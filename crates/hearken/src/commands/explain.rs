@@ -1,5 +1,7 @@
 //! `hearken explain`: a prompt's way through a model, and the way back, number by number.
 
+mod page;
+
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
@@ -13,6 +15,7 @@ use hearken::infer::sampler::Sampling;
 use hearken::nn::models::Model;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// Show every number on a prompt's way through a model, with the arithmetic behind it.
 ///
@@ -29,7 +32,7 @@ pub(crate) struct Arguments {
     tokenizer: TokenizerArguments,
 
     /// The text
-    #[arg(long, value_name = "TEXT", required_unless_present = "ids")]
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["ids", "page"])]
     prompt: Option<String>,
 
     /// Tokens instead of a text, such as 1,2,3
@@ -83,6 +86,18 @@ pub(crate) struct Arguments {
     /// Write one JSON object, with all numbers of the chosen block
     #[arg(long)]
     json: bool,
+
+    /// Serve a page on this machine that shows all of this and more, for any prompt
+    #[arg(long, conflicts_with_all = ["json", "out"])]
+    page: bool,
+
+    /// The port of the page [default: a free one]
+    #[arg(long, value_name = "N", requires = "page")]
+    port: Option<u16>,
+
+    /// Write the page with the numbers of this prompt to one file
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    out: Option<PathBuf>,
 }
 
 const HELP: &str = "\
@@ -90,6 +105,8 @@ Examples:
   hearken explain --model DIR --prompt 'The cat sat on' --target ' the'
   hearken explain --model DIR --prompt 'The cat sat on' --layer 1 --head 2 --token 3 --column 1
   hearken explain --model DIR --ids 1,2,3 --target 4 --json
+  hearken explain --model DIR --page
+  hearken explain --model DIR --prompt 'The cat sat on' --out page.html
 
 Keys of --json:
   tokens            per token: id, text
@@ -116,6 +133,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let open = arguments.model.open()?;
     let tokenizer = arguments.tokenizer.of(&open)?;
+    if arguments.page || arguments.out.is_some() {
+        return page::run(arguments, open, tokenizer);
+    }
     let ids = prompt_ids(arguments, tokenizer.as_ref())?;
     let model = open.model.as_ref();
     let place = ids.len().saturating_sub(1);

@@ -36,8 +36,10 @@ pub(crate) fn intervene(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value
         softmax(row, id as usize).map(|(_, p)| -p.ln())
     };
     let probability = |row: &[f32], id: u32| softmax(row, id as usize).map(|(_, p)| p);
-    let side = |row: &[f32]| json!({ "likeliest": super::likeliest(session, row, 8),
-        "loss": loss(row) });
+    let side = |row: &[f32]| {
+        json!({ "likeliest": super::likeliest(session, row, 8),
+        "loss": loss(row) })
+    };
     // The tokens that either side finds likely, on both sides.
     let mut seen: Vec<u32> = Vec::new();
     for row in [&a, &b] {
@@ -109,12 +111,13 @@ pub(crate) fn effects(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> 
     let target = ask.target()?.ok_or_else(none)?;
     let layers = stack_of(&session.model().config()).layers;
     if layer >= layers {
-        return Err(Error::new(format!("there is no block {layer}"), format!("there are {layers}")));
+        return Err(Error::new(
+            format!("there is no block {layer}"),
+            format!("there are {layers}"),
+        ));
     }
     let flow = session.flow(&ids, None)?;
     let effects = heads_of(session.model(), &flow, target, layer)?.into_iter();
-    let one = |e: hearken_explain::intervene::HeadEffect| {
-        json!({ "head": e.head, "attention": e.attention, "rise": e.rise })
-    };
+    let one = |e: hearken_explain::intervene::HeadEffect| json!({ "head": e.head, "attention": e.attention, "rise": e.rise });
     Ok(json!({ "layer": layer, "heads": effects.map(one).collect::<Vec<_>>() }))
 }

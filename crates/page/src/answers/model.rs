@@ -83,9 +83,9 @@ fn part_json(name: &str, own: &[&Param]) -> Value {
     // with; tables are looked up.
     let multiplied = |p: &&&Param| p.shape().rank() == 2 && p.role() != Role::Table;
     let multiplied: usize = own.iter().filter(multiplied).map(|p| p.shape().len()).sum();
-    let parameters = own.iter().map(|p| {
-        json!({ "name": p.name(), "shape": p.shape().dims(), "count": p.shape().len() })
-    });
+    let parameters = own
+        .iter()
+        .map(|p| json!({ "name": p.name(), "shape": p.shape().dims(), "count": p.shape().len() }));
     json!({ "name": name, "block": block(name), "count": count, "bytes": 4 * count,
         "operations": 2 * multiplied, "parameters": parameters.collect::<Vec<_>>() })
 }

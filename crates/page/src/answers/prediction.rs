@@ -48,7 +48,9 @@ pub(crate) fn lens(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let stack = hearken_explain::stack_of(&config);
     let rows = ids.len() * (1 + 2 * stack.layers);
     if rows * config.vocabulary() * stack.width > MOST_LENS {
-        return Ok(json!({ "refused": "too many tokens for this vocabulary: the lens above shows one" }));
+        return Ok(
+            json!({ "refused": "too many tokens for this vocabulary: the lens above shows one" }),
+        );
     }
     let flow = session.flow(&ids, None)?;
     let places: Vec<usize> = (0..ids.len()).collect();
@@ -66,8 +68,8 @@ pub(crate) fn lens(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
 
 fn glimpse_json(session: &Session<'_>, glimpse: &Glimpse) -> Value {
     let likeliest = glimpse.likeliest.iter();
-    let likeliest = likeliest
-        .map(|(id, p)| json!({ "id": id, "text": session.text(*id), "probability": p }));
+    let likeliest =
+        likeliest.map(|(id, p)| json!({ "id": id, "text": session.text(*id), "probability": p }));
     json!({ "stage": glimpse.stage, "norm": glimpse.norm,
         "likeliest": likeliest.collect::<Vec<_>>() })
 }
