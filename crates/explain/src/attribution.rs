@@ -159,32 +159,35 @@ pub fn lens_at(
         |name: &str| name.ends_with("residual_middle") || name.ends_with("residual_after");
     let first = flow.stages.iter().find(|stage| stage.name == "blocks.0.residual_before");
     let rest = flow.stages.iter().filter(|stage| is_stream(&stage.name));
-    let stages = first.into_iter().chain(rest);
-    Ok(stages.map(|stage| readout.glimpses(stage, places, count)).collect())
+    let stages: Vec<&crate::Stage> = first.into_iter().chain(rest).collect();
+    let (width, vocabulary) = (readout.table.shape().width(), readout.table.shape().rows());
+    let mut normed = Vec::with_capacity(stages.len() * places.len() * width);
+    for stage in &stages {
+        places.iter().for_each(|place| readout.norm_onto(row(&stage.value, *place), &mut normed));
+    }
+    // All at once, so that the table is read once.
+    let rows = Var::constant(Tensor::new([stages.len() * places.len(), width], &normed));
+    let logits = no_grad(|| linear(&rows, &Var::constant(readout.table.clone()), None)); // (N, V)
+    let mut each = logits.value().data().chunks(vocabulary.max(1));
+    let glimpse = |(stage, place): (&crate::Stage, &usize), logits: &[f32]| Glimpse {
+        stage: stage.name.clone(),
+        norm: crate::norm(row(&stage.value, *place)),
+        likeliest: likeliest(logits, count),
+    };
+    Ok(stages
+        .iter()
+        .map(|stage| places.iter().zip(&mut each).map(|(p, l)| glimpse((stage, p), l)).collect())
+        .collect())
 }
 
 impl Readout<'_> {
-    /// What the stream of one stage would predict at these places.
-    fn glimpses(&self, stage: &crate::Stage, places: &[usize], count: usize) -> Vec<Glimpse> {
-        let (width, vocabulary) = (self.table.shape().width(), self.table.shape().rows());
-        let mut normed = Vec::with_capacity(places.len() * width);
-        for place in places {
-            let x = row(&stage.value, *place);
-            let (mean, scale) = (self.mean(x), self.scale(x));
-            normed.extend(x.iter().enumerate().map(|(i, x)| {
-                let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias.data()[i]));
-                ((f64::from(*x) - mean) / scale * f64::from(self.gain.data()[i]) + bias) as f32
-            }));
-        }
-        let normed = Var::constant(Tensor::new([places.len(), width], &normed)); // (N, C)
-        let logits = no_grad(|| linear(&normed, &Var::constant(self.table.clone()), None)); // (N, V)
-        let each = logits.value().data().chunks(vocabulary.max(1));
-        let glimpse = |(place, logits): (&usize, &[f32])| Glimpse {
-            stage: stage.name.clone(),
-            norm: crate::norm(row(&stage.value, *place)),
-            likeliest: likeliest(logits, count),
-        };
-        places.iter().zip(each).map(glimpse).collect()
+    /// Appends a vector of the stream as the last norm would have it.
+    fn norm_onto(&self, x: &[f32], onto: &mut Vec<f32>) {
+        let (mean, scale) = (self.mean(x), self.scale(x));
+        onto.extend(x.iter().enumerate().map(|(i, x)| {
+            let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias.data()[i]));
+            ((f64::from(*x) - mean) / scale * f64::from(self.gain.data()[i]) + bias) as f32
+        }));
     }
 }
 

@@ -1,5 +1,5 @@
 // Attention: all heads small, one head large, scores and weights, roles by measurement.
-import { ask, bytesOf, card, exactText, floatsOf, focusToken, h, heading, known, labelOf, later, look, segmented, selectOf, shortText, state } from './state.js';
+import { ask, bytesOf, card, exactText, floatsOf, focusToken, h, heading, known, labelOf, later, look, roomIn, segmented, selectOf, shortText, state } from './state.js';
 import { bar, css, legend, sequential } from './draw.js';
 import { heatMap } from './heatmap.js';
 
@@ -11,7 +11,6 @@ export async function attentionView(root) {
   const site = siteName();
   const { heads, kv_heads } = known.model.stack;
   const head = Math.min(state.head, heads - 1);
-  const wide = root.clientWidth > 900;
   const shared = heads / kv_heads;
   const group = shared > 1 ? `Heads ${Math.floor(head / shared) * shared} to ${Math.floor(head / shared) * shared + shared - 1} share keys and values.` : null;
   const long = known.run?.long;
@@ -24,7 +23,7 @@ export async function attentionView(root) {
         h('div', { class: 'controls' }, selectOf(sites().map((one) => [one, one]), site, (value) => look({ site: value }), 'Layer'), selectOf(Array.from({ length: heads }, (_, i) => [i, `head ${i}`]), head, (value) => look({ head: Number(value) }), 'Head'),
           segmented([['scores', 'scores'], ['weights', 'weights']], state.kind, (kind) => look({ kind }), 'Before or after softmax')),
         group ? h('p', { class: 'note', style: 'margin:0 0 8px' }, group) : null,
-        later(ask('tensor', { ids: state.ids, name: `${site}.${state.kind}`, head }), (answer) => bigHead(answer, wide ? root.clientWidth * 0.6 - 40 : root.clientWidth - 34))),
+        later(ask('tensor', { ids: state.ids, name: `${site}.${state.kind}`, head }), (answer) => bigHead(answer, roomIn(root)))),
       rowCard(site, head)),
       h('div', {}, later(ask('heads', { ids: state.ids, site }), (answer) => rolesCard(answer, head)), card('All heads', grid, legend('sequential', 0, 1, 'weight'),
         long ? h('p', { class: 'note' }, 'A long prompt: only the chosen layer is computed.') : null))),
@@ -53,8 +52,8 @@ function rowCard(site, head) {
     const order = Array.from(w.keys()).sort((a, b) => w[b] - w[a] || a - b).slice(0, 12);
     const entropy = w.reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
     const open = s.reduce((count, x) => count + Number(x !== -Infinity), 0);
-    return [h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'key'), h('th', { class: 'number' }, 'score'), h('th', { class: 'number' }, 'weight'), h('th', {}, ''))),
-      h('tbody', {}, order.map((key) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `${site}.weights`, head, token: place, row: place, column: key }, true) }, h('td', { class: 'code' }, `${keys(columns, key)} (${key})`), h('td', { class: 'number' }, exactText(s[key])), h('td', { class: 'number weight' }, exactText(w[key])), h('td', { style: 'width:30%' }, bar(w[key])))))),
+    return [h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'key'), h('th', { class: 'number' }, 'score'), h('th', { class: 'number' }, 'weight'), h('th', {}, ''))),
+      h('tbody', {}, order.map((key) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `${site}.weights`, head, token: place, row: place, column: key }, true) }, h('td', { class: 'code', style: 'white-space:nowrap' }, `${keys(columns, key)} (${key})`), h('td', { class: 'number' }, exactText(s[key])), h('td', { class: 'number weight' }, exactText(w[key])), h('td', { style: 'width:30%' }, bar(w[key]))))))),
     h('p', { class: 'note' }, `Entropy ${shortText(entropy)} nats of at most ${shortText(Math.log(Math.max(1, open)))}; ${open} of ${columns} keys are visible. Click a key for the sum behind its weight.`)];
   }));
 }
@@ -72,8 +71,8 @@ function rolesCard(answer, head) {
   const limit = (name) => (name === 'uniform' ? answer.uniform : answer.threshold);
   return card('What this head does, by measurement',
     own.role ? h('p', {}, h('span', { class: 'role found' }, own.role), ` ${shortText(own.score, 3)}`) : h('p', { class: 'note' }, 'No role reaches its threshold on this prompt.'),
-    h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'mean weight'), h('th', { class: 'number' }, 'score'), h('th', { class: 'number' }, 'needs'), h('th', {}, ''))), h('tbody', {}, own.scores.map(({ name, score }) => h('tr', { class: name === own.role ? 'chosen' : '' }, h('td', { title: WHAT[name] }, h('b', { style: 'font-weight:560' }, name), h('div', { class: 'note', style: 'margin:0' }, WHAT[name])), h('td', { class: 'number' }, score === null ? '–' : shortText(score, 3)), h('td', { class: 'number' }, limit(name)), h('td', { style: 'width:24%' }, score === null ? '' : bar(score)))))),
-    h('p', { class: 'note' }, '– where no token of the prompt has such a key. Mean entropy ', shortText(own.entropy), ' nats.'));
+    h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'mean weight'), h('th', { class: 'number' }, 'score'), h('th', { class: 'number' }, 'needs'), h('th', {}, ''))), h('tbody', {}, own.scores.filter(({ score }) => score !== null).map(({ name, score }) => h('tr', { class: name === own.role ? 'chosen' : '' }, h('td', { title: WHAT[name] }, h('b', { style: 'font-weight:560' }, name), h('div', { class: 'note', style: 'margin:0' }, WHAT[name])), h('td', { class: 'number' }, score === null ? '–' : shortText(score, 3)), h('td', { class: 'number' }, limit(name)), h('td', { style: 'width:24%' }, score === null ? '' : bar(score)))))),
+    h('p', { class: 'note' }, `The mean weight over all tokens that have such a key. Mean entropy ${shortText(own.entropy)} nats.`));
 }
 
 /** Small pictures of all heads of a layer. `onPick` and `isOff` are for the view of interventions. */

@@ -1,12 +1,12 @@
 // Interventions: switch heads, layers or neurons off, patch from another prompt, edit a weight; before and
 // after beside each other. And: is a large attention weight a large effect?
-import { ask, card, exactText, h, heading, known, later, look, percent, plainToken, problemBox, recorded, selectOf, shortText, state, tokenText } from './state.js';
+import { ask, card, exactText, h, heading, known, later, look, percent, plainToken, problemBox, recorded, roomIn, selectOf, shortText, state, tokenText } from './state.js';
 import { bar, scatter } from './draw.js';
 import { headGrid } from './attention.js';
 
 const mixedOf = (site, head) => `${site}.mixed[${head}]`;
 
-export async function changesView() {
+export async function changesView(root) {
   const title = heading('Interventions', 'Change something inside and see what becomes of the prediction. What a part is good for shows when it is gone.');
   const body = { ids: state.ids, ...(state.target ? { target: state.target } : {}) };
   const changes = state.changes;
@@ -16,7 +16,7 @@ export async function changesView() {
   const grid = known.run?.long ? [h('p', { class: 'note' }, 'A long prompt: choose heads by name below.')] : sites.map((site) => [h('div', { class: 'layer-label' }, site), later(ask('heads', { ids: state.ids, site }), (answer) => headGrid(answer, null, -1, toggle, isOff))]);
   return [title,
     h('div', { class: 'wide-left' },
-      h('div', {}, card('Before and after', later(ask('intervene', { ...body, changes }), effectTable)), effectsCard(body, sites)),
+      h('div', {}, card('Before and after', later(ask('intervene', { ...body, changes }), effectTable)), effectsCard(body, sites, roomIn(root))),
       h('div', {}, card(`Changes (${changes.length})`, changes.length ? h('ul', { class: 'list' }, changes.map((change, i) => h('li', {}, h('span', { class: 'mono' }, changeText(change)), h('button', { type: 'button', title: 'remove', 'aria-label': 'remove', click: () => look({ changes: changes.filter((_, k) => k !== i) }) }, '×')))) : h('p', { class: 'note' }, 'None yet.'),
         changes.length ? h('button', { type: 'button', id: 'clear', click: () => look({ changes: [] }) }, 'remove all') : null),
       card('Switch off heads', h('p', { class: 'note', style: 'margin:0 0 4px' }, 'Click a head: what it mixes becomes zero.'), grid), moreCard(changes, sites)))];
@@ -58,7 +58,7 @@ function moreCard(changes, sites) {
 const measured = { key: null, points: [] };
 
 /** Attention weight against the effect of ablation. */
-function effectsCard(body, sites) {
+function effectsCard(body, sites, width) {
   if (!state.target) return card('Is attention explanation?', h('p', { class: 'note' }, 'Choose a target first.'));
   const key = JSON.stringify(body);
   if (measured.key !== key) Object.assign(measured, { key, points: [] });
@@ -66,7 +66,7 @@ function effectsCard(body, sites) {
   const draw = () => {
     if (!measured.points.length) return box.replaceChildren();
     const order = [...measured.points].sort((a, b) => b.y - a.y);
-    return box.replaceChildren(scatter({ points: measured.points.map((point, i) => ({ ...point, strong: order.indexOf(point) < 3 })), xTitle: 'largest attention weight in the row of the predicting token', yTitle: 'rise of the loss', width: 560, height: 300 }),
+    return box.replaceChildren(scatter({ points: measured.points.map((point, i) => ({ ...point, strong: order.indexOf(point) < 3 })), xTitle: 'largest attention weight of the predicting token', yTitle: 'rise of the loss', width: Math.min(560, width), height: 300 }),
       h('p', { class: 'note' }, `Every head silenced by itself. The head with the largest effect is ${order[0].label} (${shortText(order[0].y)}); that with the largest weight is ${[...measured.points].sort((a, b) => b.x - a.x)[0].label}. A head may look hard at a token and do nothing with it.`));
   };
   const layers = known.model.stack.layers;

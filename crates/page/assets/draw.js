@@ -62,7 +62,7 @@ export function legend(kind, low, high, what, hidden = false) {
     pen.fillRect(x, 0, 1, 10);
   }
   const ends = kind === 'sequential' ? ['0', shortText(high ?? 1, 3)] : [shortText(-size, 3), shortText(size, 3)];
-  return h('div', { class: 'legend' }, what ? `${what}:` : '', ends[0], canvas, ends[1], hidden ? [h('i', { class: 'swatch', style: `background:${noColor()};border:1px solid var(--line)` }), 'hidden (−∞)'] : null);
+  return h('div', { class: 'legend' }, what ? `${what}: ` : '', ends[0], canvas, ends[1], hidden ? [h('i', { class: 'swatch', style: `background:${noColor()};border:1px solid var(--line)` }), 'hidden (−∞)'] : null);
 }
 
 /** A bar from 0 to `share`; for signed numbers from the middle. */

@@ -1,15 +1,15 @@
 // Embeddings as points: neighbours, sums and differences, a map.
-import { ask, card, focusToken, h, heading, later, look, plainToken, problemBox, recorded, shortText, state, tokenText } from './state.js';
+import { ask, card, focusToken, h, heading, later, look, plainToken, problemBox, recorded, roomIn, shortText, state, tokenText } from './state.js';
 import { scatter, signedBar } from './draw.js';
 
-export async function geometryView() {
+export async function geometryView(root) {
   const place = focusToken();
   const own = [[1, state.ids[place]]];
   const sum = state.sum.length ? state.sum : own;
   const title = heading('Embeddings', 'Each token is a point. Tokens that are used alike end up in similar directions.');
   const answer = ask('nearest', { sum, count: 12 });
   return [title, h('div', { class: 'wide-left' },
-    card('Map', later(ask('plane', { ids: state.ids }), (plane) => [scatter({ points: plane.points.map(([id, text, x, y, strong]) => ({ id, x, y, strong, label: plainToken(text) || String(id), title: `${plainToken(text)} (id ${id})` })), xTitle: `first principal component, ${shortText(100 * plane.explained[0], 3)} % of the variance`, yTitle: `second, ${shortText(100 * plane.explained[1], 3)} %`, pick: (point) => look({ sum: [[1, point.id]] }) }),
+    card('Map', later(ask('plane', { ids: state.ids }), (plane) => [scatter({ points: plane.points.map(([id, text, x, y, strong]) => ({ id, x, y, strong, label: plainToken(text) || String(id), title: `${plainToken(text)} (id ${id})` })), xTitle: `first component, ${shortText(100 * plane.explained[0], 3)} % of the variance`, yTitle: `second, ${shortText(100 * plane.explained[1], 3)} %`, width: Math.min(620, roomIn(root)), pick: (point) => look({ sum: [[1, point.id]] }) }),
       h('div', { class: 'legend' }, h('i', { class: 'swatch', style: 'background:var(--orange)' }), 'tokens of the prompt', h('i', { class: 'swatch', style: 'background:var(--blue)' }), `others${plane.points.length < plane.of ? ` (${plane.points.length} of ${plane.of})` : ''}`),
       h('p', { class: 'note' }, 'A map keeps two of many dimensions: points that look close may be far apart. The list has the true distances.')])),
     h('div', {}, sumCard(sum), card('Nearest tokens', later(answer, nearestTable))))];
@@ -18,9 +18,9 @@ export async function geometryView() {
 function nearestTable(answer) {
   const most = Math.max(...answer.nearest.map((one) => Math.abs(one.cosine)), 1e-9);
   const byDistance = [...answer.nearest].sort((a, b) => a.distance - b.distance).map((one) => one.id);
-  return [h('table', { style: 'width:100%' }, h('thead', {}, h('tr', {}, h('th', {}, 'token'), h('th', { class: 'number' }, 'cosine'), h('th', {}, ''), h('th', { class: 'number' }, 'distance'), h('th', { class: 'number' }, 'rank by distance'))),
-    h('tbody', {}, answer.nearest.map((one) => h('tr', { class: 'pick', click: () => look({ sum: [[1, one.id]] }) }, h('td', {}, h('span', { class: 'chip' }, tokenText(one.text))), h('td', { class: 'number' }, shortText(one.cosine)), h('td', { style: 'width:28%' }, signedBar(one.cosine / most)), h('td', { class: 'number' }, shortText(one.distance)), h('td', { class: 'number' }, byDistance.indexOf(one.id) + 1))))),
-  h('p', { class: 'note' }, 'Cosine ignores lengths, distance does not. In many dimensions almost all directions are nearly at right angles: a cosine of 0.3 is already much.')];
+  return [h('div', { class: 'scroll' }, h('table', { style: 'width:100%' }, h('thead', {}, h('tr', {}, h('th', {}, 'token'), h('th', { class: 'number' }, 'cosine'), h('th', {}, ''), h('th', { class: 'number' }, 'distance'), h('th', { class: 'number', title: 'rank among these by distance' }, 'rank'))),
+    h('tbody', {}, answer.nearest.map((one) => h('tr', { class: 'pick', click: () => look({ sum: [[1, one.id]] }) }, h('td', {}, h('span', { class: 'chip' }, tokenText(one.text))), h('td', { class: 'number' }, shortText(one.cosine)), h('td', { style: 'width:28%' }, signedBar(one.cosine / most)), h('td', { class: 'number' }, shortText(one.distance)), h('td', { class: 'number' }, byDistance.indexOf(one.id) + 1)))))),
+  h('p', { class: 'note' }, 'The rank is that by distance: cosine ignores lengths, distance does not. In many dimensions almost all directions are nearly at right angles: a cosine of 0.3 is already much.')];
 }
 
 const texts = new Map();

@@ -6,7 +6,7 @@ import { canvasOf, css, inkOn, noColor, scaleOf, styleOf, tip } from './draw.js'
  * `answer` is that of the question "tensor". `rowLabel(i)` and `columnLabel(i)` name rows and columns by
  * their own numbers; `chosen` is [row, column]; `pick(row, column)` is called with what was chosen.
  */
-export function heatMap({ answer, cells, kind, low, high, rowLabel, columnLabel, rowTitle, columnTitle, chosen, pick, width, most = 34, least = 3, square = false }) {
+export function heatMap({ answer, cells, kind, low, high, rowLabel, columnLabel, rowTitle, columnTitle, chosen, pick, width, most = 42, least = 3, square = false }) {
   const [row0, row1] = answer.rows;
   const [column0, column1] = answer.columns;
   const [rowStep, columnStep] = [answer.row_step, answer.column_step];
@@ -16,9 +16,11 @@ export function heatMap({ answer, cells, kind, low, high, rowLabel, columnLabel,
   const room = Math.max(120, width - gutter - 6);
   let cellWidth = Math.max(least, Math.min(most, room / Math.max(1, columns)));
   let cellHeight = Math.max(rows > 120 ? 2 : 4, Math.min(24, 460 / Math.max(1, rows)));
-  if (square) { cellWidth = Math.max(rows > 200 ? 1 : 3, Math.min(most, room / Math.max(1, columns), 520 / Math.max(1, rows))); cellHeight = cellWidth; }
+  if (square) { cellWidth = Math.max(rows > 200 ? 1 : 3, Math.min(most, room / Math.max(1, columns), 560 / Math.max(1, rows))); cellHeight = cellWidth; }
   const named = columnLabel && cellWidth >= 11;
-  const top = named ? 18 + 6.6 * Math.min(9, Math.max(1, ...Array.from({ length: columns }, (_, i) => String(columnLabel(column0 + i * columnStep)).length))) : 30;
+  const longest = named ? Math.max(1, ...Array.from({ length: columns }, (_, i) => String(columnLabel(column0 + i * columnStep)).length)) : 0;
+  const upright = longest * 7 > cellWidth - 2;
+  const top = named ? (upright ? 24 + 6.9 * Math.min(9, longest) : 34) : 34;
   const size = [gutter + columns * cellWidth + 4, top + rows * cellHeight + 4];
   const [canvas, pen] = canvasOf(size[0], size[1]);
   const color = scaleOf(kind, low, high);
@@ -36,7 +38,7 @@ export function heatMap({ answer, cells, kind, low, high, rowLabel, columnLabel,
         pen.fillStyle = own ? css(own) : noColor();
         const gap = cellWidth > 6 && cellHeight > 6 ? 0.5 : 0;
         pen.fillRect(gutter + c * cellWidth, top + r * cellHeight, cellWidth - gap, cellHeight - gap);
-        if (own && cellWidth >= 33 && cellHeight >= 14) {
+        if (own && x !== 0 && cellWidth >= 33 && cellHeight >= 14) {
           pen.fillStyle = inkOn(own);
           pen.font = `9.5px ${mono}`;
           pen.textAlign = 'center';
@@ -51,7 +53,9 @@ export function heatMap({ answer, cells, kind, low, high, rowLabel, columnLabel,
     for (let r = 0; r < rows; r += everyRow) pen.fillText(clip(labels[r], 12), gutter - 5, top + (r + 0.5) * cellHeight + 4);
     if (named) {
       pen.textAlign = 'left';
+      if (!upright) pen.textAlign = 'center';
       for (let c = 0; c < columns; c += 1) {
+        if (!upright) { pen.fillText(String(columnLabel(column0 + c * columnStep)), gutter + (c + 0.5) * cellWidth, top - 6); continue; }
         pen.save();
         pen.translate(gutter + (c + 0.5) * cellWidth + 4, top - 5);
         pen.rotate(-Math.PI / 2);
@@ -115,6 +119,6 @@ const clip = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}�
 function briefly(x) {
   const size = Math.abs(x);
   if (x === 0) return '0';
-  if (size >= 1000 || size < 0.001) return x.toExponential(0).replace('-', '−').replace('e−', 'e−').replace('e-', 'e−').replace('e+', 'e');
+  if (size >= 1000 || size < 0.005) return x.toExponential(0).replaceAll('-', '−').replace('e+', 'e');
   return (size >= 100 ? x.toFixed(0) : size >= 10 ? x.toFixed(1) : x.toFixed(2)).replace('-', '−');
 }

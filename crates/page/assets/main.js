@@ -32,7 +32,7 @@ async function draw(changes = {}) {
   for (const button of byId('nav').children) button.toggleAttribute('aria-current', false);
   const current = byId(`nav-${state.view}`) ?? byId('nav-map');
   current.setAttribute('aria-current', 'page');
-  if (changed.includes('view')) current.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  if (changed.includes('view')) current.scrollIntoView({ block: 'nearest', inline: 'center' });
   const view = VIEWS.find(([name]) => name === state.view) ?? VIEWS[0];
   document.title = `${view[1]} · hearken`;
   let found;

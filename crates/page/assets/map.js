@@ -40,7 +40,7 @@ export async function mapView() {
     h('div', { class: 'tiles' }, tiles.map(([value, what]) => h('div', { class: 'tile' }, h('b', {}, String(value)), h('span', {}, what)))),
     h('div', { class: 'cards' },
       card('From the tokens up', h('div', { class: 'blocks' }, partRows(model, chosen)),
-        h('div', { class: 'legend' }, [['var(--blue)', 'attention'], ['var(--orange)', 'feed-forward'], ['var(--green)', 'other']].map(([color, what]) => [h('i', { class: 'swatch', style: `background:${color}` }), what]), ' · length: parameters')),
+        h('div', { class: 'legend' }, [['var(--blue)', 'attention'], ['var(--orange)', 'feed-forward'], ['var(--green)', 'other']].map(([color, what]) => h('span', {}, h('i', { class: 'swatch', style: `background:${color};margin:0 5px 0 0` }), what)), '· length: parameters')),
       card(`Block ${chosen}, in the order of computation`, groups.map((group) => h('div', { class: `branch${kinds[group.name]}` }, h('div', { class: 'note' }, group.name), list(group.stages)))),
       h('div', {}, card('Before the blocks', list(before)), card('After the blocks', list(after)), parametersCard(model, chosen))),
   ];
@@ -73,13 +73,13 @@ function partRows(model, chosen) {
 function stageButton(stage, now) {
   const shape = now ? now.shape : stage.shape;
   return h('button', { type: 'button', class: 'stage', 'data-stage': stage.name, click: () => look({ view: 'numbers', stage: stage.name, row: null, column: 0 }, true) },
-    h('code', {}, stage.block === null ? stage.name : stage.part), h('span', { class: 'shape' }, shapeText(shape), ' = ', shapeText(stage.shape)),
+    h('code', {}, stage.block === null ? stage.name : stage.part.replace(/^(attention|feed_forward)\./, '')), h('span', { class: 'shape', title: shapeText(stage.shape) }, shapeText(shape)),
     h('span', { class: 'words' }, `${stage.sentence} `, h('code', {}, stage.formula)),
     now?.gradient_norm !== null && now?.gradient_norm !== undefined ? h('span', { class: 'gradient-norm' }, `‖∂L‖ ${shortText(now.gradient_norm)}${now.mark ? ` — ${now.mark}` : ''}`) : null);
 }
 
 function parametersCard(model, chosen) {
   const parts = model.parts.filter((part) => part.block === chosen || part.block === null);
-  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code' }, parameter.name), h('td', { class: 'number' }, parameter.shape.join(' × ')), h('td', { class: 'number' }, amount(parameter.count)));
+  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code' }, parameter.name), h('td', { class: 'number', style: 'white-space:nowrap' }, parameter.shape.join(' × ')), h('td', { class: 'number' }, amount(parameter.count)));
   return card('Parameters', h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'name'), h('th', { class: 'number' }, 'shape'), h('th', { class: 'number' }, 'numbers'))), h('tbody', {}, parts.flatMap((part) => part.parameters).map(row)))));
 }

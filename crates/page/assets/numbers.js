@@ -1,5 +1,5 @@
 // The number inspector: a heat map of any value, gradient or parameter, and the sum behind one number.
-import { ask, card, exactText, floatsOf, focusToken, h, heading, known, labelOf, later, look, prompt_, recorded, segmented, selectOf, shortText, state } from './state.js';
+import { ask, card, exactText, floatsOf, focusToken, h, heading, known, labelOf, later, look, prompt_, recorded, roomIn, segmented, selectOf, shortText, state } from './state.js';
 import { bar, legend, signedBar } from './draw.js';
 import { heatMap } from './heatmap.js';
 
@@ -44,10 +44,10 @@ export async function numbersView(root) {
     }
     look({ row: r, column: c, ...(ofTokens ? { token: r } : {}) });
   };
-  const width = root.clientWidth > 900 ? root.clientWidth * 0.6 - 40 : root.clientWidth - 34;
+  const width = roomIn(root);
   const vocabulary = name === 'logits' && known.model.can.predict;
   const map = (one, kind) => heatMap({
-    answer: one, cells: floatsOf(one.cells), kind, low: one.low, high: one.high, width: gradient && root.clientWidth > 900 ? width / 1.0 : width, square,
+    answer: one, cells: floatsOf(one.cells), kind, low: one.low, high: one.high, width, square,
     rowLabel: ofTokens ? labelOf : isParameter(name) ? (i) => i : null, columnLabel: square && columns === state.ids.length ? labelOf : null,
     rowTitle: ofTokens ? (square ? 'query' : 'token') : 'row', columnTitle: square ? 'key' : vocabulary ? 'token id' : 'dimension', chosen: [row, column], pick,
   });
@@ -77,7 +77,7 @@ function oneNumber(name, number, ofTokens) {
     h('div', { class: 'note' }, h('code', {}, isParameter(name) ? name.slice(10) : name), ` · head ${number.head} · ${where} · column ${number.column}`),
     h('div', { class: 'big', id: 'value' }, number.hidden ? '−∞' : exactText(number.value)),
     number.gradient !== undefined ? [h('div', { class: 'note' }, 'gradient ∂L'), h('div', { class: 'big gradient', id: 'gradient' }, exactText(number.gradient))] : null,
-    sum ? [h('div', { class: 'sum', id: 'sum' }, sum.text), h('p', { class: 'note' }, `The right-hand side, computed again in f64: ${sum.computed === null ? '−∞' : shortText(sum.computed, 9)}`), sum.terms ? termsTable(sum.terms) : null]
+    sum ? [h('div', { class: 'sum', id: 'sum' }, sum.text.replaceAll('-', '−')), h('p', { class: 'note' }, `The right-hand side, computed again in f64: ${sum.computed === null ? '−∞' : shortText(sum.computed, 9)}`), sum.terms ? termsTable(sum.terms) : null]
       : h('p', { class: 'note' }, isParameter(name) ? 'A weight: it was learned, not computed.' : 'No sum is spelt out for this stage.'),
   ];
 }

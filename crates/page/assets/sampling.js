@@ -21,7 +21,7 @@ export async function samplingView() {
   };
   return [
     heading('Sampling', 'The last row of logits becomes a choice: divide by the temperature, take the softmax, filter, draw. Click a token to go on with it.'),
-    h('div', { class: 'wide-left' },
+    h('div', { class: 'wide-left controls-first' },
       card('Candidates', h('div', { id: 'candidates' }, later(candidates(), candidateTable))),
       h('div', {}, card('How to choose', SLIDERS.map(slider), h('p', { class: 'note' }, 'Filters act in this order, each on what the one before has left.')),
         h('div', { id: 'draw' }, later(candidates(), drawCard)))),
@@ -79,9 +79,9 @@ function candidateTable(answer) {
   const most = Math.max(...answer.rows.map((row) => row.probability ?? row.plain), 1e-9);
   const branch = (row) => { if (known.model.can.write) look({ ids: [...state.ids, row.id], token: null, row: null, target: null }, true); };
   const one = (row) => h('tr', { class: `pick${row.removed ? ' removed' : ''}${row.id === answer.chosen?.id ? ' chosen' : ''}`, 'data-id': row.id, click: () => branch(row) },
-    h('td', {}, h('span', { class: 'chip' }, tokenText(row.text))), h('td', { class: 'number logit' }, exactText(row.logit)), h('td', { class: 'number' }, shortText(row.scaled)), h('td', { class: 'number' }, percent(row.plain)),
+    h('td', {}, h('span', { class: 'chip' }, tokenText(row.text))), h('td', { class: 'number logit' }, exactText(row.logit)), h('td', { class: 'number roomy' }, shortText(row.scaled)), h('td', { class: 'number roomy' }, percent(row.plain)),
     h('td', { class: 'number probability' }, row.removed ? '' : percent(row.probability)), h('td', { style: 'width:26%' }, row.removed ? h('span', { class: 'note' }, `removed by ${row.removed}`) : bar(row.probability / most)));
-  return h('div', { class: 'scroll' }, h('table', { style: 'width:100%' }, h('thead', {}, h('tr', {}, h('th', {}, 'token'), h('th', { class: 'number' }, 'logit'), h('th', { class: 'number' }, 'logit / T'), h('th', { class: 'number' }, 'softmax at T = 1'), h('th', { class: 'number' }, 'chance'), h('th', {}, ''))), h('tbody', {}, answer.rows.map(one))), answer.of > answer.rows.length ? h('p', { class: 'note' }, `the ${answer.rows.length} largest of ${answer.of} logits`) : null);
+  return h('div', { class: 'scroll' }, h('table', { style: 'width:100%' }, h('thead', {}, h('tr', {}, h('th', {}, 'token'), h('th', { class: 'number' }, 'logit'), h('th', { class: 'number roomy' }, 'logit / T'), h('th', { class: 'number roomy' }, 'softmax at T = 1'), h('th', { class: 'number' }, 'chance'), h('th', {}, ''))), h('tbody', {}, answer.rows.map(one))), answer.of > answer.rows.length ? h('p', { class: 'note' }, `the ${answer.rows.length} largest of ${answer.of} logits`) : null);
 }
 
 function drawCard(answer) {

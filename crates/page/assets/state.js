@@ -130,7 +130,7 @@ export function bytesOf(text) {
 /** Exact numbers from their bits. */
 export const floatsOf = (text) => new Float32Array(bytesOf(text).buffer);
 
-const minus = (text) => text.replace('-', '−').replace('e-', 'e−').replace('e+', 'e');
+const minus = (text) => text.replaceAll('-', '−').replace('e+', 'e');
 
 /** All digits of an f32: the shortest decimal that gives the same bits back. */
 export function exactText(x) {
@@ -138,7 +138,7 @@ export function exactText(x) {
   if (Number.isNaN(x)) return 'NaN';
   for (let digits = 1; digits <= 9; digits += 1) {
     const text = x.toPrecision(digits);
-    if (Math.fround(Number(text)) === Math.fround(x)) return minus(String(Number(text)));
+    if (Math.fround(Number(text)) === Math.fround(x)) return minus(Math.abs(x) < 1e-4 && x !== 0 ? Number(text).toExponential() : String(Number(text)));
   }
   return minus(String(x));
 }
@@ -195,6 +195,9 @@ export const plainToken = (text) => String(text).replace(/ /g, '·').replace(/\n
 
 /** The label of a token of the prompt. */
 export const labelOf = (place) => plainToken(known.tokens[place]?.text ?? String(state.ids[place] ?? ''));
+
+/** The width that a card of the view has for a picture; `share` of the page on a wide one. */
+export const roomIn = (root, share = 0.62) => (root.clientWidth > 900 ? Math.min(900, (root.clientWidth - 36) * share - 40) : root.clientWidth - 58);
 
 export const problemBox = (error) => h('p', { class: 'problem', role: 'alert' }, error.message, error.hint ? ` ${error.hint}` : '');
 

@@ -1,10 +1,10 @@
 // The residual stream: its length, what it would predict at every half-layer, what each part adds.
-import { ask, card, focusToken, h, heading, known, labelOf, later, look, percent, plainToken, selectOf, shortText, state, tokenText } from './state.js';
+import { ask, card, focusToken, h, heading, known, labelOf, later, look, percent, plainToken, roomIn, selectOf, shortText, state, tokenText } from './state.js';
 import { bar, css, inkOn, legend, lineChart, sequential, signedBar } from './draw.js';
 
 const stageShort = (name) => name.replace('blocks.', '').replace('residual_before', 'in').replace('residual_middle', 'attention').replace('residual_after', 'feed-forward').replace('.', ' · ');
 
-export async function streamView() {
+export async function streamView(root) {
   const place = focusToken();
   const body = { ids: state.ids, place };
   const wanted = state.target && place === state.target[0] && state.gradients ? { ...body, token: state.target[1] } : body;
@@ -13,7 +13,7 @@ export async function streamView() {
   return [
     heading('Residual stream', 'Every block adds to one vector per token. Read with the last norm and the output table, the vector says at every half-layer what the model would predict there.'),
     h('div', { class: 'cards' },
-      card(h('span', {}, 'Length of the vector of ', h('span', { class: 'chip' }, labelOf(place)), ` (${place})`), lineChart({ points: norms, xLabels: answer.glimpses.map((glimpse) => stageShort(glimpse.stage).replace(' · attention', 'a').replace(' · feed-forward', 'f').replace(' · in', '')), xTitle: 'half-layer (a: after attention, f: after feed-forward)', yTitle: 'norm' })),
+      card(h('span', {}, 'Length of the vector of ', h('span', { class: 'chip' }, labelOf(place)), ` (${place})`), lineChart({ points: norms, xLabels: answer.glimpses.map((glimpse) => stageShort(glimpse.stage).replace(' · attention', 'a').replace(' · feed-forward', 'f').replace(' · in', '')), xTitle: 'half-layer (a: after attention, f: after feed-forward)', yTitle: 'norm', width: Math.min(560, roomIn(root, 0.5)) })),
       card('Logit lens', lensTable(answer.glimpses))),
     card(h('span', {}, 'What each part adds to the logit of ', h('span', { class: 'chip' }, tokenText(answer.token.text))), contributionsTable(answer, place)),
     card('Logit lens of all tokens', h('p', { class: 'note', style: 'margin:0 0 8px' }, 'The most likely next token after each token of the prompt, from the bottom (embeddings) to the top (the answer).'), later(ask('lens', { ids: state.ids }), lensGrid)),
@@ -22,7 +22,7 @@ export async function streamView() {
 
 function lensTable(glimpses) {
   return h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'after'), h('th', {}, 'most likely'), h('th', { class: 'number' }, 'probability'), h('th', {}, ''), h('th', {}, 'then'))),
-    h('tbody', {}, glimpses.map((glimpse) => h('tr', {}, h('td', { class: 'code' }, stageShort(glimpse.stage)), h('td', {}, h('span', { class: 'chip' }, tokenText(glimpse.likeliest[0].text))), h('td', { class: 'number' }, percent(glimpse.likeliest[0].probability)), h('td', {}, bar(glimpse.likeliest[0].probability)), h('td', {}, glimpse.likeliest.slice(1, 4).map((one) => h('span', { class: 'chip', title: percent(one.probability) }, tokenText(one.text)))))))));
+    h('tbody', {}, glimpses.map((glimpse) => h('tr', {}, h('td', { class: 'code' }, stageShort(glimpse.stage)), h('td', {}, h('span', { class: 'chip' }, tokenText(glimpse.likeliest[0].text))), h('td', { class: 'number' }, percent(glimpse.likeliest[0].probability)), h('td', {}, bar(glimpse.likeliest[0].probability)), h('td', { style: 'white-space:nowrap' }, glimpse.likeliest.slice(1, 4).map((one) => h('span', { class: 'chip', title: percent(one.probability) }, tokenText(one.text)))))))));
 }
 
 function contributionsTable(answer, place) {

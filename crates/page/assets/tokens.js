@@ -46,7 +46,7 @@ export async function tokensView() {
   const shown = answer.tokens.slice(0, 400);
   return [
     heading('Tokens', 'A model reads numbers. The tokenizer cuts the text into pieces and gives each the number of its row in the vocabulary.'),
-    card(null, h('p', { class: 'lead' }, KINDS[answer.kind] ?? 'This model has no tokenizer: the prompt is a list of numbers.'),
+    card(null, h('p', { class: 'lead' }, answer.kind === 'BPE' && answer.tokens.every((token) => token.start.length <= 1) ? 'One token for every character or byte.' : KINDS[answer.kind] ?? 'This model has no tokenizer: the prompt is a list of numbers.'),
       h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', { class: 'number' }, 'place'), h('th', {}, 'token'), h('th', { class: 'number' }, 'id'), h('th', {}, 'bytes'), h('th', {}, 'merges, from characters to the token'))), h('tbody', {}, shown.map(row)))),
       answer.tokens.length > shown.length ? h('p', { class: 'note' }, `the first ${shown.length} of ${answer.tokens.length}`) : null),
   ];

@@ -1,5 +1,5 @@
 // The optimiser's step: gradient, moments, corrections, decay and clip factor of any weight; and back.
-import { ask, byteText, card, exactText, forgetAnswers, h, heading, known, look, problemBox, recorded, selectOf, shortText, state } from './state.js';
+import { ask, byteText, card, exactText, forgetAnswers, h, heading, known, look, problemBox, recorded, roomIn, selectOf, shortText, state } from './state.js';
 import { lineChart } from './draw.js';
 
 const history_ = [];
@@ -10,7 +10,7 @@ const weightName = () => {
   return names.includes(state.weight) ? state.weight : names.find((name) => name.endsWith('attention.qkv.weight')) ?? names[0];
 };
 
-export async function updateView() {
+export async function updateView(root) {
   const title = heading('Update', 'One step of AdamW towards the target, in memory only: the files stay as they are, and every step can be taken back to the bit.');
   if (recorded) return [title, problemBox(new Error('This needs the engine: this file holds recorded numbers only.'))];
   if (!known.model.can.learn || !state.target) return [title, card(null, h('p', {}, known.model.can.learn ? 'Choose a target first.' : 'This model has no loss of its own.'))];
@@ -37,7 +37,7 @@ export async function updateView() {
   const refused = answer.most_steps < 1;
   const names = known.model.parts.flatMap((part) => part.parameters).map((one) => [one.name, `${one.name} (${one.shape.join(' × ')})`]);
   const width = shape.at(-1);
-  const steps = history_.length > 1 ? lineChart({ points: history_.map((y) => ({ y })), xLabels: history_.map((_, i) => String(i)), xTitle: 'step', yTitle: 'loss of the target', color: 'var(--orange)', height: 170 }) : h('p', { class: 'note' }, 'Step once and see the loss fall.');
+  const steps = history_.length > 1 ? lineChart({ points: history_.map((y) => ({ y })), xLabels: history_.map((_, i) => String(i)), xTitle: 'step', yTitle: 'loss of the target', color: 'var(--orange)', height: 170, width: Math.min(640, roomIn(root, 1)) }) : h('p', { class: 'note' }, 'Step once and see the loss fall.');
   const field = (label, value, change, max) => h('label', { class: 'field', style: 'width:92px' }, h('span', {}, label), h('input', { type: 'number', value, min: 0, max, step: 'any', change }));
   return [title,
     h('div', { id: 'update-problem' }),

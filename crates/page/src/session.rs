@@ -14,6 +14,7 @@ use hearken_tensor::Tensor;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// Flows up to this size are kept whole; of longer prompts single values are computed when asked for.
 const WHOLE: u64 = 384 << 20;
@@ -39,6 +40,7 @@ pub struct Session<'a> {
 struct Kept {
     target: Option<(usize, u32)>,
     flow: Rc<Flow>,
+    milliseconds: f64,
 }
 
 impl<'a> Session<'a> {
@@ -182,12 +184,20 @@ impl<'a> Session<'a> {
             Vec::new()
         };
         let most = self.subject.most_bytes.map(|most| most as usize);
+        let start = Instant::now();
         let flow = Rc::new(Flow::only(self.model(), ids, target, only, most)?);
+        let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         // A flow with a target replaces the same one without.
         self.flows.retain(|kept| kept.flow.ids != ids);
-        self.flows.push_front(Kept { target, flow: flow.clone() });
+        self.flows.push_front(Kept { target, flow: flow.clone(), milliseconds });
         self.flows.truncate(KEPT);
         Ok(flow)
+    }
+
+    /// How long the pass took that gave this flow.
+    pub(crate) fn took(&self, flow: &Rc<Flow>) -> Option<f64> {
+        let kept = self.flows.iter().find(|kept| Rc::ptr_eq(&kept.flow, flow));
+        kept.map(|kept| kept.milliseconds)
     }
 
     /// One value of a long prompt, by a name of [`hearken_nn::taps`], perhaps with a head.
@@ -196,13 +206,27 @@ impl<'a> Session<'a> {
         if let Some((_, _, tensor)) = self.values.iter().find(fits) {
             return Ok(tensor.clone());
         }
+        // Who looks at weights looks at scores next: one pass for both.
+        let (weights, scores) = (".attention.weights[", ".attention.scores[");
+        let pair = [name.replace(weights, scores), name.replace(scores, weights)];
+        let names: &[String] = if pair[0] == pair[1] { &pair[..1] } else { &pair };
+        let only = names.iter().map(|name| Pattern::parse(name)).collect::<Result<Vec<_>>>()?;
         let most = self.subject.most_bytes.map(|most| most as usize);
-        let flow = Flow::only(self.model(), ids, None, vec![Pattern::parse(name)?], most)?;
-        let missing = || Error::new(format!("no value is called '{name}'"), "see the map");
-        let stage = flow.stages.into_iter().next().ok_or_else(missing)?;
-        self.values.push_front((ids.to_vec(), name.to_owned(), stage.value.clone()));
+        let flow = Flow::only(self.model(), ids, None, only, most)?;
+        for stage in flow.stages {
+            self.values.push_front((ids.to_vec(), stage.name, stage.value));
+        }
         self.values.truncate(KEPT_VALUES);
-        Ok(stage.value)
+        let found = self.values.iter().find(fits).map(|(_, _, tensor)| tensor.clone());
+        found.ok_or_else(|| Error::new(format!("no value is called '{name}'"), "see the map"))
+    }
+
+    /// The weights of all heads of an attention layer of a long prompt, in one pass; not kept.
+    pub(crate) fn all_heads(&self, ids: &[u32], name: &str) -> Result<Vec<Tensor>> {
+        let only = vec![Pattern::parse(&format!("{name}[*]"))?];
+        let most = self.subject.most_bytes.map(|most| most as usize);
+        let flow = Flow::only(self.model(), ids, None, only, most)?;
+        Ok(flow.stages.into_iter().map(|stage| stage.value).collect())
     }
 }
 

@@ -22,11 +22,13 @@ pub(crate) fn heads(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let texts = session.pieces.is_some().then_some(&texts[..]);
     let flow = session.flow(&ids, None)?;
     let whole = flow.value(&name).cloned();
+    let alone = if whole.is_some() { Vec::new() } else { session.all_heads(&ids, &name)? };
     let mut found = Vec::new();
     for head in 0..heads {
-        let (tensor, from) = match &whole {
-            Some(tensor) => (tensor.clone(), head),
-            None => (session.value(&ids, &format!("{name}[{head}]"))?, 0),
+        let (tensor, from) = match (&whole, alone.get(head)) {
+            (Some(tensor), _) => (tensor, head),
+            (None, Some(tensor)) => (tensor, 0),
+            (None, None) => return Err(unknown()),
         };
         let dims = tensor.shape();
         let (rows, columns) = (dims.dims()[dims.rank() - 2], dims.width());

@@ -9,7 +9,6 @@ use hearken_explain::arithmetic::{Terms, line};
 use hearken_explain::{Flow, Focus, Stage, parameter};
 use hearken_tensor::Tensor;
 use serde_json::{Value, json};
-use std::time::Instant;
 
 /// A gradient norm below this share of that at the end of the stream vanishes; above its inverse it
 /// explodes.
@@ -19,9 +18,7 @@ const VANISHING: f64 = 1e-3;
 pub(crate) fn run(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let ids = session.ids(ask)?;
     let target = ask.target()?;
-    let start = Instant::now();
     let flow = session.flow(&ids, target)?;
-    let milliseconds = start.elapsed().as_secs_f64() * 1e3;
     let norm = |tensor: &Tensor| {
         let square = |x: &f32| f64::from(*x).powi(2);
         tensor.data().iter().filter(|x| x.is_finite()).map(square).sum::<f64>().sqrt()
@@ -44,7 +41,7 @@ pub(crate) fn run(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     });
     let bytes: usize = flow.stages.iter().map(|s| 4 * s.value.shape().len()).sum();
     let mut answer = json!({ "stages": stages.collect::<Vec<_>>(), "loss": flow.loss.map(exact),
-        "milliseconds": milliseconds, "bytes": bytes, "long": session.is_long(ids.len()),
+        "milliseconds": session.took(&flow), "bytes": bytes, "long": session.is_long(ids.len()),
         "steps": session.updates.as_ref().map_or(0, hearken_explain::update::Updates::steps) });
     if let Some(logits) = flow.value("logits") {
         let place = target.map_or(ids.len() - 1, |(place, _)| place);
