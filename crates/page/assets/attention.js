@@ -16,6 +16,8 @@ export async function attentionView(root) {
   const long = known.run?.long;
   const shownSites = long ? [site] : sites();
   const grid = shownSites.map((one) => [h('div', { class: 'layer-label' }, one), later(ask('heads', { ids: state.ids, site: one }), (answer) => headGrid(answer, site, head))]);
+  const many = heads * shownSites.length > 16;
+  const all = card('All heads', grid, legend('sequential', 0, 1, 'weight'), long ? h('p', { class: 'note' }, 'A long prompt: only the chosen layer is computed.') : null);
   return [
     heading('Attention', 'Each head lets every token (a row, the query) look at others (columns, the keys). The weights of a row add up to 1.'),
     h('div', { class: 'wide-left' },
@@ -25,8 +27,8 @@ export async function attentionView(root) {
         group ? h('p', { class: 'note', style: 'margin:0 0 8px' }, group) : null,
         later(ask('tensor', { ids: state.ids, name: `${site}.${state.kind}`, head }), (answer) => bigHead(answer, roomIn(root)))),
       rowCard(site, head)),
-      h('div', {}, later(ask('heads', { ids: state.ids, site }), (answer) => rolesCard(answer, head)), card('All heads', grid, legend('sequential', 0, 1, 'weight'),
-        long ? h('p', { class: 'note' }, 'A long prompt: only the chosen layer is computed.') : null))),
+      h('div', {}, later(ask('heads', { ids: state.ids, site }), (answer) => rolesCard(answer, head)), many ? null : all)),
+    many ? h('div', { style: 'margin-top:14px' }, all) : null,
   ];
 }
 
@@ -77,7 +79,7 @@ function rolesCard(answer, head) {
 
 /** Small pictures of all heads of a layer. `onPick` and `isOff` are for the view of interventions. */
 export function headGrid(answer, site, head, onPick = null, isOff = () => false) {
-  const columns = Math.min(answer.heads.length, 6);
+  const columns = Math.min(answer.heads.length, answer.heads.length > 6 && globalThis.innerWidth > 900 && !onPick ? 12 : 6);
   const one = (own) => {
     const { rows, columns: across, bytes } = own.picture;
     const canvas = h('canvas', { width: across, height: rows });
@@ -87,7 +89,7 @@ export function headGrid(answer, site, head, onPick = null, isOff = () => false)
     pen.putImageData(picture, 0, 0);
     const chosen = answer.site === site && own.head === head;
     return h('button', { type: 'button', class: `head-cell${isOff(answer.site, own.head) ? ' off' : ''}`, 'aria-pressed': String(chosen), 'data-head': `${answer.site}[${own.head}]`, title: `${answer.site}, head ${own.head}: ${own.role ?? 'no role found'}, entropy ${shortText(own.entropy)}`, click: () => (onPick ? onPick(answer.site, own.head) : look({ site: answer.site, head: own.head })) },
-      canvas, h('span', { class: own.role ? 'what' : '' }, own.role ?? `head ${own.head}`), h('span', {}, `H ${shortText(own.entropy, 3)}`));
+      canvas, h('span', { class: own.role ? 'what' : '' }, own.role?.replace(' token', '') ?? `head ${own.head}`), h('span', {}, `H ${shortText(own.entropy, 3)}`));
   };
   return h('div', { class: 'heads', style: `grid-template-columns:repeat(${columns}, minmax(0, 1fr))` }, answer.heads.map(one));
 }

@@ -14,7 +14,7 @@ export function heatMap({ answer, cells, kind, low, high, rowLabel, columnLabel,
   const labels = Array.from({ length: rows }, (_, i) => String(rowLabel?.(row0 + i * rowStep) ?? row0 + i * rowStep));
   const gutter = Math.min(116, 20 + 7.4 * Math.max(2, ...labels.map((label) => Math.min(12, label.length))));
   const room = Math.max(120, width - gutter - 6);
-  let cellWidth = Math.max(least, Math.min(most, room / Math.max(1, columns)));
+  let cellWidth = Math.max(columns > 150 ? 1.3 : least, Math.min(most, room / Math.max(1, columns)));
   let cellHeight = Math.max(rows > 120 ? 2 : 4, Math.min(24, 460 / Math.max(1, rows)));
   if (square) { cellWidth = Math.max(rows > 200 ? 1 : 3, Math.min(most, room / Math.max(1, columns), 560 / Math.max(1, rows))); cellHeight = cellWidth; }
   const named = columnLabel && cellWidth >= 11;
