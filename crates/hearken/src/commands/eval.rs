@@ -25,6 +25,7 @@ use hearken::nn::models::Tokens;
 use hearken::nn::pass::Layout;
 use hearken::show::number::bytes as size;
 use hearken::tasks::OpenModel;
+use hearken::tasks::config::GeneratedKind;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -155,8 +156,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let subject = Subject::of(arguments, &model)?;
     let kept = Kept::new("hearken-eval-")?;
     let measured = match &subject {
-        Subject::Stories { count, seed } => {
-            stories(*count, *seed, context, arguments.stride.is_some())?
+        Subject::Generated { what, count, seed } => {
+            generated(*what, *count, *seed, context, arguments.stride.is_some())?
         }
         Subject::Text { paths, field, split, validation } => {
             let (ids, bytes) =
@@ -248,8 +249,8 @@ impl Arguments {
 enum Subject {
     /// A text, or a part of it.
     Text { paths: Vec<PathBuf>, field: String, split: Split, validation: f64 },
-    /// The stories that a run has held out.
-    Stories { count: usize, seed: u64 },
+    /// The stories, or sequences, that a run has held out.
+    Generated { what: GeneratedKind, count: usize, seed: u64 },
 }
 
 impl Subject {
@@ -260,7 +261,8 @@ impl Subject {
         let run = if given { None } else { model.run_config()? };
         let data = run.as_ref().map(|run| &run.data);
         if let (Some(run), true) = (&run, data.is_some_and(|data| data.paths.is_empty())) {
-            return Ok(Self::Stories { count: run.data.stories, seed: run.train.seed });
+            let (what, count) = (run.data.generated, run.data.stories);
+            return Ok(Self::Generated { what, count, seed: run.train.seed });
         }
         let paths = data.map_or(paths, |data| data.paths.clone());
         if paths.is_empty() {
@@ -291,14 +293,14 @@ impl Subject {
     fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::Text { paths, .. } => paths.clone(),
-            Self::Stories { .. } => vec![PathBuf::from("stories")],
+            Self::Generated { what, .. } => vec![PathBuf::from(what.name())],
         }
     }
 
     fn split(&self) -> Split {
         match self {
             Self::Text { split, .. } => *split,
-            Self::Stories { .. } => Split::Validation,
+            Self::Generated { .. } => Split::Validation,
         }
     }
 }
@@ -311,13 +313,24 @@ struct Measured {
     context: usize,
 }
 
-/// The stories that a run has held out, in the windows in which its evaluations see them.
-fn stories(count: usize, seed: u64, context: usize, strided: bool) -> Result<Measured, Failure> {
+/// What a run has generated and held out, in the windows in which its evaluations see it.
+fn generated(
+    what: GeneratedKind,
+    count: usize,
+    seed: u64,
+    context: usize,
+    strided: bool,
+) -> Result<Measured, Failure> {
     if strided {
         return Err(Failure::input(
-            "stories are in windows of whole stories, which do not overlap",
+            "generated stories are in windows of whole stories, which do not overlap",
             "leave --stride out",
         ));
+    }
+    if what == GeneratedKind::Repeats {
+        let held = hearken::data::repeats::Validation::new(count, context, seed)?;
+        let targets = held.characters();
+        return Ok(Measured { examples: Box::new(held), targets, bytes: targets as u64, context });
     }
     let held = hearken::data::stories::Validation::new(count, context, seed)?;
     // Stories are written in ASCII.

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
 use crate::terminal::{Terminal, visible};
-use hearken::data::tokenizer::Tokenizer;
+use hearken::data::tokenizer::{Pieces, Tokenizer};
 use hearken::explain::arithmetic::{line, short, softmax};
 use hearken::explain::attribution::{contributions, lens};
 use hearken::explain::update::Updates;
@@ -109,7 +109,7 @@ Examples:
   hearken explain --model DIR --prompt 'The cat sat on' --out page.html
 
 Keys of --json:
-  tokens            per token: id, text
+  tokens            per token: id, text, bytes, its characters (start) and the merges after that
   stages            per stage of the chosen block and of what surrounds the blocks: name, sentence,
                     formula, shape, values, place, arithmetic; with --target gradient, gradient_norm
   heads             per head: layer, head, entropy, role, score
@@ -224,7 +224,18 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Result<Value, Failure> {
-        let token = |id: &u32| json!({ "id": id, "text": self.text(*id) });
+        let pieces = self.tokenizer.map(Pieces::of).transpose()?;
+        let token = |id: &u32| {
+            let mut token = json!({ "id": id, "text": self.text(*id) });
+            if let Some(pieces) = &pieces {
+                let (start, merges) = pieces.merges(*id);
+                let merges = merges.iter().map(|m| json!({ "rank": m.rank, "pieces": m.pieces }));
+                token["bytes"] = json!(pieces.bytes(*id));
+                token["start"] = json!(start);
+                token["merges"] = merges.collect::<Vec<_>>().into();
+            }
+            token
+        };
         let mut report = json!({
             "tokens": self.flow.ids.iter().map(token).collect::<Vec<_>>(),
             "stages": self.stages().map(|stage| self.stage(stage)).collect::<Vec<_>>(),
@@ -318,15 +329,21 @@ impl Report<'_> {
     fn write(&self, found: &Value, out: &mut impl Write) -> Result<(), Failure> {
         let terminal = Terminal::stdout();
         let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
+        let pieces = self.tokenizer.map(Pieces::of).transpose()?;
         writeln!(out, "{}", terminal.bold("tokens"))?;
         for (i, id) in self.flow.ids.iter().enumerate() {
             let text = self.text(*id);
-            let bytes: Vec<String> = text.bytes().map(|b| format!("{b:02x}")).collect();
+            let found = pieces.as_ref().map_or_else(|| text.clone().into_bytes(), |p| p.bytes(*id));
+            let bytes: Vec<String> = found.iter().map(|b| format!("{b:02x}")).collect();
+            let merges = pieces.as_ref().map(|p| p.merges(*id).1).unwrap_or_default();
+            let merges: Vec<String> = merges.iter().map(|m| m.pieces.join("|")).collect();
+            let arrow = if merges.is_empty() { "" } else { "  merges → " };
             writeln!(
                 out,
-                "  {i:>3}  id {id:<6} {:<16} bytes {}",
+                "  {i:>3}  id {id:<6} {:<16} bytes {}{arrow}{}",
                 visible(&format!("{text:?}")),
-                bytes.join(" ")
+                bytes.join(" "),
+                visible(&merges.join(" → "))
             )?;
         }
         for stage in self.stages() {
