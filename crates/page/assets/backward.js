@@ -24,10 +24,10 @@ function normsCard(run) {
   const share = (norm) => (Math.log10(Math.max(norm, 1e-12)) - low) / Math.max(1, high - low);
   const shown = stages.length > 90 ? stages.filter((stage) => /residual|embedding|norm$|logits/.test(stage.name)) : stages;
   const row = (stage) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: stage.name, row: null, column: 0, gradients: true }, true) },
-    h('td', { class: 'code' }, stage.name), h('td', { class: 'number' }, shortText(stage.norm)), h('td', { class: 'number' }, shortText(stage.gradient_norm)), h('td', { style: 'width:40%' }, h('div', { class: 'bar' }, h('i', { class: 'after', style: `width:${Math.max(0.5, share(stage.gradient_norm) * 100)}%` }))), h('td', {}, stage.mark ? h('span', { class: 'role warn' }, stage.mark) : ''));
+    h('td', { class: 'code' }, stage.name), h('td', { class: 'number roomy' }, shortText(stage.norm)), h('td', { class: 'number' }, shortText(stage.gradient_norm)), h('td', { style: 'width:40%' }, h('div', { class: 'bar' }, h('i', { class: 'after', style: `width:${Math.max(0.5, share(stage.gradient_norm) * 100)}%` }))), h('td', {}, stage.mark ? h('span', { class: 'role warn' }, stage.mark) : ''));
   const marks = stages.filter((stage) => stage.mark).length;
   return card('Gradient norm of every stage, from the loss back', h('p', { class: 'note', style: 'margin:0 0 8px' }, marks ? `${marks} stages of the stream are marked: their gradient is less than 1/1000 (vanishing) or more than 1000 times (exploding) that at the end of the stream.` : 'No stage of the stream vanishes or explodes: all are within a factor of 1000 of the end of the stream.'),
-    h('div', { class: 'scroll' }, h('table', { style: 'width:100%' }, h('thead', {}, h('tr', {}, h('th', {}, 'stage'), h('th', { class: 'number' }, '‖value‖'), h('th', { class: 'number' }, '‖∂L‖'), h('th', {}, `10^${low} … 10^${high}, logarithmic`), h('th', {}, ''))), h('tbody', {}, [...shown].reverse().map(row)))));
+    h('div', { class: 'scroll' }, h('table', { style: 'width:100%' }, h('thead', {}, h('tr', {}, h('th', {}, 'stage'), h('th', { class: 'number roomy' }, '‖value‖'), h('th', { class: 'number' }, '‖∂L‖'), h('th', {}, `10^${low} … 10^${high}, logarithmic`), h('th', {}, ''))), h('tbody', {}, [...shown].reverse().map(row)))));
 }
 
 /** The number that was chosen in "Numbers", or one of the embedding. */

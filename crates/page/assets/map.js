@@ -80,6 +80,6 @@ function stageButton(stage, now) {
 
 function parametersCard(model, chosen) {
   const parts = model.parts.filter((part) => part.block === chosen || part.block === null);
-  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code' }, parameter.name), h('td', { class: 'number', style: 'white-space:nowrap' }, parameter.shape.join(' × ')), h('td', { class: 'number' }, amount(parameter.count)));
-  return card('Parameters', h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'name'), h('th', { class: 'number' }, 'shape'), h('th', { class: 'number' }, 'numbers'))), h('tbody', {}, parts.flatMap((part) => part.parameters).map(row)))));
+  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code' }, parameter.name), h('td', { class: 'number', title: `${parameter.count} numbers` }, parameter.shape.join(' × ')));
+  return card('Parameters', h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'name'), h('th', { class: 'number' }, 'shape'))), h('tbody', {}, parts.flatMap((part) => part.parameters).map(row)))));
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let is_end = |stage: &&Stage| stage.part() == "residual_after";
     let end = flow.stages.iter().rev().find(is_end).and_then(Stage::gradient_norm);
     let stages = flow.stages.iter().map(|stage| {
-        let gradient = stage.gradient_norm();
+        let gradient = target.and_then(|_| stage.gradient_norm());
         let mark = gradient.zip(end).and_then(|(own, end)| {
             let stream = stage.part().starts_with("residual") || stage.part() == "embedding";
             match own / end {
@@ -40,7 +40,7 @@ pub(crate) fn run(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
             "gradient_norm": gradient, "mark": mark })
     });
     let bytes: usize = flow.stages.iter().map(|s| 4 * s.value.shape().len()).sum();
-    let mut answer = json!({ "stages": stages.collect::<Vec<_>>(), "loss": flow.loss.map(exact),
+    let mut answer = json!({ "stages": stages.collect::<Vec<_>>(), "loss": target.and(flow.loss).map(exact),
         "milliseconds": session.took(&flow), "bytes": bytes, "long": session.is_long(ids.len()),
         "steps": session.updates.as_ref().map_or(0, hearken_explain::update::Updates::steps) });
     if let Some(logits) = flow.value("logits") {
@@ -155,7 +155,8 @@ pub(crate) fn number(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let flow = session.flow(&ids, ask.target()?)?;
     let focus = Focus { head: found.head, token: row, column };
     let Some(stage) = flow.stage(name) else { return Ok(answer) };
-    if let Some(gradient) = &stage.gradient {
+    // A flow may have gradients from an earlier question.
+    if let (Some(gradient), true) = (&stage.gradient, ask.get("target").is_some()) {
         answer["gradient"] = exact(gradient.data()[stage.at(focus).0]);
     }
     answer["arithmetic"] = arithmetic(session, &flow, stage, focus);
