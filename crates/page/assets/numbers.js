@@ -106,7 +106,7 @@ export function termsTable(terms) {
     const shown = all.slice(0, SHOWN);
     if (!shown.some((one) => one.i === terms.at)) shown.push(...all.filter((one) => one.i === terms.at));
     return h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'key'), ['score s', 'e^s', 'share'].map((text) => h('th', { class: 'number' }, text)), h('th', {}, ''))),
-      h('tbody', {}, shown.map((one) => h('tr', { class: one.i === terms.at ? 'chosen' : '' }, h('td', { class: 'code' }, `${labelOf(one.i)} (${one.i})`), h('td', { class: 'number' }, shortText(one.s)), h('td', { class: 'number' }, shortText(Math.exp(one.s))), h('td', { class: 'number' }, shortText(one.share)), h('td', {}, bar(one.share)))))),
+      h('tbody', {}, shown.map((one) => h('tr', { class: one.i === terms.at ? 'chosen' : '' }, h('td', { class: 'code', style: 'white-space:nowrap' }, `${labelOf(one.i)} (${one.i})`), h('td', { class: 'number' }, shortText(one.s)), h('td', { class: 'number' }, shortText(Math.exp(one.s))), h('td', { class: 'number' }, shortText(one.share)), h('td', {}, bar(one.share)))))),
     all.length > shown.length ? h('p', { class: 'note' }, `${all.length - shown.length} more keys`) : null);
   }
   const x = floatsOf(terms.x);
