@@ -191,7 +191,8 @@ fn slope(
         }
         before = now;
     }
-    let rounding = 100.0 * f64::from(f32::EPSILON) * now.abs() / chosen;
+    // A small loss is the difference of larger numbers, whose rounding it keeps.
+    let rounding = 100.0 * f64::from(f32::EPSILON) * now.abs().max(1.0) / chosen;
     Ok(Check { gradient, slope, rounding })
 }
 
