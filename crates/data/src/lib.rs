@@ -8,6 +8,7 @@
 //! - [`frames`]: one text or two between the special tokens of encoders, and windows of long ones.
 //! - [`conversions`]: dates and numbers in words and digits, for models that read and write.
 //! - [`shots`]: rows of labelled examples whose rule changes from row to row.
+//! - [`repeats`]: random letters, repeated, which only induction predicts.
 //! - [`stories`]: an endless supply of small stories whose entropy is computed exactly, so that
 //!   a loss can be compared with the floor that no model can beat.
 //!
@@ -21,6 +22,7 @@ mod error;
 pub mod frames;
 pub mod labelled;
 mod progress;
+pub mod repeats;
 pub mod shots;
 pub mod stories;
 mod temporary;

@@ -22,6 +22,7 @@ mod files;
 mod guard;
 mod long_words;
 mod patterns;
+mod pieces;
 mod report;
 mod special;
 mod stream;
@@ -32,6 +33,7 @@ mod vet;
 mod words;
 
 pub use cut::CutRule;
+pub use pieces::{Merge, Pieces};
 pub use report::TextReport;
 pub use special::Special;
 pub use stream::StreamDecoder;

@@ -18,6 +18,70 @@ pub struct Line {
     pub computed: f64,
     /// What the engine computed.
     pub actual: f32,
+    /// All numbers that went in.
+    pub terms: Terms,
+}
+
+/// The numbers behind a number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Terms {
+    /// The text says it all.
+    #[default]
+    Plain,
+    /// Σ a·b, divided by a number, with what is added.
+    Products {
+        /// What a says: `x`, `query`, …
+        names: [&'static str; 2],
+        /// a
+        left: Vec<f32>,
+        /// b
+        right: Vec<f32>,
+        /// √D of scores, else 1.
+        divisor: f64,
+        /// A bias, if there is one.
+        plus: Option<f64>,
+    },
+    /// e^s / Σ e^s
+    Softmax {
+        /// All of s.
+        scores: Vec<f32>,
+        /// Which of them.
+        at: usize,
+    },
+    /// (x − mean)/deviation·gain + bias
+    Norm {
+        /// The vector.
+        x: Vec<f32>,
+        /// 0 for an RMS norm.
+        mean: f64,
+        /// √(var + ε), or the root of the mean square.
+        deviation: f64,
+        /// w
+        gain: f64,
+        /// b, if there is one.
+        bias: Option<f64>,
+    },
+}
+
+/// The right-hand side of a line.
+struct Right {
+    text: String,
+    value: f64,
+    terms: Terms,
+}
+
+impl Right {
+    fn plain(text: String, value: f64) -> Self {
+        Self { text, value, terms: Terms::Plain }
+    }
+
+    /// Says what the factors of its products are.
+    fn called(mut self, a: &'static str, b: &'static str) -> Self {
+        if let Terms::Products { names, .. } = &mut self.terms {
+            *names = [a, b];
+        }
+        self
+    }
 }
 
 /// How many terms of a long sum are shown.
@@ -27,19 +91,15 @@ const TERMS: usize = 3;
 pub fn line(model: &dyn Model, flow: &Flow, stage: &Stage, focus: Focus) -> Option<Line> {
     let (index, place) = stage.at(focus);
     let actual = *stage.value.data().get(index)?;
-    let (right, computed) = right_side(model, flow, stage, &place)?;
-    Some(Line { text: format!("{} = {right}", short(f64::from(actual))), computed, actual })
+    let Right { text, value, terms } = right_side(model, flow, stage, &place)?;
+    let text = format!("{} = {text}", short(f64::from(actual)));
+    Some(Line { text, computed: value, actual, terms })
 }
 
-fn right_side(
-    model: &dyn Model,
-    flow: &Flow,
-    stage: &Stage,
-    place: &[usize],
-) -> Option<(String, f64)> {
+fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) -> Option<Right> {
     let config = model.config();
     let stack = stack_of(&config).ok()?;
-    let prefix = stage.block().map_or(String::new(), |block| format!("blocks.{block}."));
+    let prefix = stage.prefix().to_owned();
     let value = |part: &str| flow.value(&format!("{prefix}{part}"));
     let weight = |part: &str| parameter(model, &format!("{prefix}{part}")).map(Param::value);
     let (heads, groups) = (stack.heads, stack.kv_heads());
@@ -55,7 +115,7 @@ fn right_side(
             let table = weight("embedding.weight")?;
             let id = *flow.ids.get(token)?;
             let found = f64::from(*row(&table, id as usize).get(column)?);
-            Some((format!("E[{id}][{column}]"), found))
+            Some(Right::plain(format!("E[{id}][{column}]"), found))
         }
         // The mean of two streams, which is no stage of its own.
         ("norm", _) if stack.reversible => None,
@@ -95,7 +155,8 @@ fn right_side(
             let actual =
                 f64::from(stage.value.data()[stage.at(Focus { head, token, column: key }).0]);
             if actual == f64::NEG_INFINITY {
-                return Some(("−∞: this key is hidden from this query".to_owned(), actual));
+                let text = "−∞: this key is hidden from this query".to_owned();
+                return Some(Right::plain(text, actual));
             }
             let rotated = matches!(stack.position, PositionConfig::Rope { .. });
             let names = if rotated {
@@ -107,24 +168,26 @@ fn right_side(
             let tokens = flow.ids.len();
             let q = row(queries, head * tokens + token);
             let k = row(keys, head / (heads / groups) * tokens + key);
-            let (terms, sum) = sum_of_products(q, k, None);
-            let scaled = sum / ((width as f64).sqrt() * f64::from(stack.softmax.temperature));
+            let products = sum_of_products(q, k, None).called("query", "key");
+            let scaled = products.value * f64::from(stack.score_scale());
             let biased = matches!(
                 stack.position,
                 PositionConfig::Alibi {}
                     | PositionConfig::T5 { .. }
                     | PositionConfig::Relative { .. }
             );
-            let (bias, total) = if biased {
-                (format!(" + bias {}", short(actual - scaled)), actual)
-            } else {
-                (String::new(), scaled)
-            };
-            Some((format!("({terms})/√{width}{bias}"), total))
+            let bias = biased.then_some(actual - scaled);
+            let shown = bias.map(|bias| format!(" + bias {}", short(bias))).unwrap_or_default();
+            let mut terms = products.terms;
+            if let Terms::Products { divisor, plus, .. } = &mut terms {
+                (*divisor, *plus) = ((width as f64).sqrt(), bias);
+            }
+            let text = format!("({})/√{width}{shown}", products.text);
+            Some(Right { text, value: bias.map_or(scaled, |_| actual), terms })
         }
         ("attention.weights", &[head, token, key]) => {
             let scores = row(value("attention.scores")?, head * flow.ids.len() + token);
-            softmax(scores, key)
+            softmax_terms(scores, key)
         }
         ("attention.mixed", &[head, token, column]) => {
             let tokens = flow.ids.len();
@@ -133,7 +196,7 @@ fn right_side(
             let group = head / (heads / groups);
             let v: Vec<f32> =
                 (0..tokens).map(|s| row(values, group * tokens + s)[column]).collect();
-            Some(sum_of_products(weights, &v, None))
+            Some(sum_of_products(weights, &v, None).called("weight", "value"))
         }
         ("attention.out", &[token, column]) => {
             let (mixed, tokens) = (value("attention.mixed")?, flow.ids.len());
@@ -156,7 +219,8 @@ fn right_side(
                 (f64::from(row(x, token)[column]), f64::from(row(added, token)[column]));
             let scale = f64::from(stack.residual_scale);
             let factor = if scale == 1.0 { String::new() } else { format!("{}·", short(scale)) };
-            Some((format!("{} + {factor}{}", short(x), short(added)), x + scale * added))
+            let text = format!("{} + {factor}{}", short(x), short(added));
+            Some(Right::plain(text, x + scale * added))
         }
         ("feed_forward.up" | "feed_forward.gate", &[token, column]) => {
             let x = row(feed_forward_input(flow, &prefix)?, token);
@@ -169,11 +233,12 @@ fn right_side(
             let kind = stack.feed_forward.kind;
             let up = f64::from(row(value("feed_forward.up")?, token)[column]);
             if !kind.is_gated() {
-                return Some((format!("{}({})", name_of(kind), short(up)), activated(kind, up)));
+                let text = format!("{}({})", name_of(kind), short(up));
+                return Some(Right::plain(text, activated(kind, up)));
             }
             let gate = f64::from(row(value("feed_forward.gate")?, token)[column]);
             let text = format!("{}({})·{}", name_of(kind), short(gate), short(up));
-            Some((text, activated(kind, gate) * up))
+            Some(Right::plain(text, activated(kind, gate) * up))
         }
         ("feed_forward.out", &[token, column]) => {
             product(row(value("feed_forward.active")?, token), "feed_forward.down", column)
@@ -181,7 +246,8 @@ fn right_side(
         ("logits", &[token, id]) if model.generates().is_some() => {
             let hidden = flow.value("norm").or_else(|| last_hidden(flow))?;
             let table = weight("head.weight").or_else(|| weight("embedding.weight"))?;
-            Some(sum_of_products(row(hidden, token), row(&table, id), None))
+            let products = sum_of_products(row(hidden, token), row(&table, id), None);
+            Some(products.called("hidden", "embedding"))
         }
         _ => None,
     }
@@ -242,7 +308,7 @@ fn norm_input<'a>(flow: &'a Flow, stage: &Stage, prefix: &str) -> Option<&'a Ten
 }
 
 /// Σ a·b + bias: the largest terms, and how many there are.
-fn sum_of_products(a: &[f32], b: &[f32], bias: Option<f32>) -> (String, f64) {
+fn sum_of_products(a: &[f32], b: &[f32], bias: Option<f32>) -> Right {
     let term = |(a, b): (&f32, &f32)| format!("{}·{}", short((*a).into()), short((*b).into()));
     let mut terms: Vec<String> = a.iter().zip(b).take(TERMS).map(term).collect();
     if a.len() > TERMS {
@@ -252,7 +318,14 @@ fn sum_of_products(a: &[f32], b: &[f32], bias: Option<f32>) -> (String, f64) {
     if let Some(bias) = bias {
         terms.push(format!("bias {}", short(bias)));
     }
-    (terms.join(" + "), dot(a, b) + bias.unwrap_or(0.0))
+    let products = Terms::Products {
+        names: ["x", "weight"],
+        left: a.to_vec(),
+        right: b.to_vec(),
+        divisor: 1.0,
+        plus: bias,
+    };
+    Right { text: terms.join(" + "), value: dot(a, b) + bias.unwrap_or(0.0), terms: products }
 }
 
 /// e^s / Σ e^s. Scores are taken as they are: the largest is subtracted only where e^s would
@@ -274,6 +347,11 @@ pub fn softmax(scores: &[f32], at: usize) -> Option<(String, f64)> {
     Some((text, f64::from(own - top).exp() / total))
 }
 
+fn softmax_terms(scores: &[f32], at: usize) -> Option<Right> {
+    let (text, value) = softmax(scores, at)?;
+    Some(Right { text, value, terms: Terms::Softmax { scores: scores.to_vec(), at } })
+}
+
 fn normed(
     x: &[f32],
     column: usize,
@@ -281,12 +359,14 @@ fn normed(
     eps: f64,
     gain: f32,
     bias: Option<f32>,
-) -> (String, f64) {
+) -> Right {
     let n = x.len() as f64;
     let (own, gain) = (f64::from(x[column]), f64::from(gain));
     if kind == NormKind::Rms {
         let rms = (dot(x, x) / n + eps).sqrt();
-        return (format!("{} / {}·{}", short(own), short(rms), short(gain)), own / rms * gain);
+        let text = format!("{} / {}·{}", short(own), short(rms), short(gain));
+        let terms = Terms::Norm { x: x.to_vec(), mean: 0.0, deviation: rms, gain, bias: None };
+        return Right { text, value: own / rms * gain, terms };
     }
     let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / n;
     let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / n;
@@ -294,7 +374,9 @@ fn normed(
     let plus = bias.map(|b| format!(" + {}", short(b.into()))).unwrap_or_default();
     let text =
         format!("({} − {}) / {}·{}{plus}", short(own), short(mean), short(deviation), short(gain));
-    (text, (own - mean) / deviation * gain + bias.map_or(0.0, f64::from))
+    let bias = bias.map(f64::from);
+    let terms = Terms::Norm { x: x.to_vec(), mean, deviation, gain, bias };
+    Right { text, value: (own - mean) / deviation * gain + bias.unwrap_or(0.0), terms }
 }
 
 fn name_of(kind: FeedForwardKind) -> &'static str {

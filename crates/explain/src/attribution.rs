@@ -10,7 +10,8 @@ use crate::{dot, parameter, row, stack_of};
 use hearken_base::{Error, Result};
 use hearken_nn::config::{NormKind, Placement, StackConfig};
 use hearken_nn::models::Model;
-use hearken_tensor::{Param, Tensor};
+use hearken_tensor::ops::linear::linear;
+use hearken_tensor::{Param, Tensor, Var, no_grad};
 
 /// What a part adds to a logit.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,25 +150,71 @@ pub fn contributions(
 
 /// What would be predicted at `place` from the residual stream of each half-layer.
 pub fn lens(model: &dyn Model, flow: &Flow, place: usize, count: usize) -> Result<Vec<Glimpse>> {
+    let found = lens_at(model, flow, &[place], count)?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// As [`lens`], at several places: a list per half-layer, with a glimpse per place.
+pub fn lens_at(
+    model: &dyn Model,
+    flow: &Flow,
+    places: &[usize],
+    count: usize,
+) -> Result<Vec<Vec<Glimpse>>> {
     let config = model.config();
     let readout = Readout::of(model, stack_of(&config)?)?;
+    if let Some(place) = places.iter().find(|place| **place >= flow.ids.len()) {
+        let message = format!("there is no token {place}");
+        return Err(Error::new(message, format!("tokens are 0 to {}", flow.ids.len() - 1)));
+    }
     let is_stream =
         |name: &str| name.ends_with("residual_middle") || name.ends_with("residual_after");
     let first = flow.stages.iter().find(|stage| stage.name == "blocks.0.residual_before");
     let rest = flow.stages.iter().filter(|stage| is_stream(&stage.name));
-    let glimpse = |stage: &crate::Stage| {
-        let x = row(&stage.value, place);
-        let scale = readout.scale(x);
-        let logits: Vec<f64> = (0..config.vocabulary())
-            .map(|token| readout.read(x, scale, token) + readout.constant(token))
-            .collect();
-        let top = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let total: f64 = logits.iter().map(|l| (l - top).exp()).sum();
-        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
-        let likeliest = order.into_iter().take(count);
-        let likeliest = likeliest.map(|id| (id, (logits[id as usize] - top).exp() / total));
-        Glimpse { stage: stage.name.clone(), norm: crate::norm(x), likeliest: likeliest.collect() }
+    let stages: Vec<&crate::Stage> = first.into_iter().chain(rest).collect();
+    let (width, vocabulary) = (readout.table.shape().width(), readout.table.shape().rows());
+    let mut normed = Vec::with_capacity(stages.len() * places.len() * width);
+    for stage in &stages {
+        places.iter().for_each(|place| readout.norm_onto(row(&stage.value, *place), &mut normed));
+    }
+    // All at once, so that the table is read once.
+    let rows = Var::constant(Tensor::new([stages.len() * places.len(), width], &normed));
+    let logits = no_grad(|| linear(&rows, &Var::constant(readout.table.clone()), None)); // (N, V)
+    let mut each = logits.value().data().chunks(vocabulary.max(1));
+    let glimpse = |(stage, place): (&crate::Stage, &usize), logits: &[f32]| Glimpse {
+        stage: stage.name.clone(),
+        norm: crate::norm(row(&stage.value, *place)),
+        likeliest: likeliest(logits, count),
     };
-    Ok(first.into_iter().chain(rest).map(glimpse).collect())
+    Ok(stages
+        .iter()
+        .map(|stage| places.iter().zip(&mut each).map(|(p, l)| glimpse((stage, p), l)).collect())
+        .collect())
+}
+
+impl Readout<'_> {
+    /// Appends a vector of the stream as the last norm would have it.
+    fn norm_onto(&self, x: &[f32], onto: &mut Vec<f32>) {
+        let (mean, scale) = (self.mean(x), self.scale(x));
+        onto.extend(x.iter().enumerate().map(|(i, x)| {
+            let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias.data()[i]));
+            ((f64::from(*x) - mean) / scale * f64::from(self.gain.data()[i]) + bias) as f32
+        }));
+    }
+}
+
+/// The most probable of these logits, with their probabilities; of equal ones the smaller id first.
+pub fn likeliest(logits: &[f32], count: usize) -> Vec<(u32, f64)> {
+    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let total: f64 = logits.iter().map(|l| f64::from(l - top).exp()).sum();
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let by_logit =
+        |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let count = count.min(order.len());
+    if count < order.len() && count > 0 {
+        order.select_nth_unstable_by(count - 1, by_logit);
+    }
+    order.truncate(count);
+    order.sort_by(by_logit);
+    order.into_iter().map(|id| (id, f64::from(logits[id as usize] - top).exp() / total)).collect()
 }

@@ -3,6 +3,7 @@
 use crate::{checked, target_at};
 use hearken_base::Result;
 use hearken_nn::models::Model;
+use hearken_nn::taps::Pattern;
 use hearken_nn::trace::{Trace, TraceOptions, trace_model};
 use hearken_tensor::Tensor;
 use std::collections::HashMap;
@@ -55,12 +56,23 @@ impl Flow {
         target: Option<(usize, u32)>,
         most_bytes: Option<usize>,
     ) -> Result<Self> {
+        Self::only(model, ids, target, Vec::new(), most_bytes)
+    }
+
+    /// As [`Flow::of`], with these stages alone; all, if none are given.
+    pub fn only(
+        model: &dyn Model,
+        ids: &[u32],
+        target: Option<(usize, u32)>,
+        only: Vec<Pattern>,
+        most_bytes: Option<usize>,
+    ) -> Result<Self> {
         let tokens = checked(model, ids)?;
         let targets = match target {
             Some((place, token)) => Some(target_at(model, ids.len(), place, token)?),
             None => None,
         };
-        let options = TraceOptions { only: Vec::new(), most_bytes };
+        let options = TraceOptions { only, most_bytes };
         let Trace { loss, tensors } = trace_model(model, &tokens, targets.as_ref(), &options)?;
         let mut gradients = HashMap::new();
         let mut values = Vec::new();
@@ -114,6 +126,11 @@ impl Stage {
         part(&self.name)
     }
 
+    /// What stands before that part: `blocks.0.`, or `decoder.blocks.0.` in a model with two stacks.
+    pub fn prefix(&self) -> &str {
+        &self.name[..self.name.len() - self.part().len()]
+    }
+
     /// The number of the block.
     pub fn block(&self) -> Option<usize> {
         block(&self.name)
@@ -125,11 +142,19 @@ impl Stage {
     }
 }
 
-pub(crate) fn block(name: &str) -> Option<usize> {
-    name.strip_prefix("blocks.")?.split('.').next()?.parse().ok()
+/// The name without the stack, in a model with two of them.
+fn within_stack(name: &str) -> &str {
+    name.strip_prefix("encoder.").or_else(|| name.strip_prefix("decoder.")).unwrap_or(name)
 }
 
-fn part(name: &str) -> &str {
+/// The number of the block in a stage's name.
+pub fn block(name: &str) -> Option<usize> {
+    within_stack(name).strip_prefix("blocks.")?.split('.').next()?.parse().ok()
+}
+
+/// The part of a stage's name behind its stack and block.
+pub fn part(name: &str) -> &str {
+    let name = within_stack(name);
     match name.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) {
         Some((_, part)) => part,
         None => name,
@@ -137,7 +162,7 @@ fn part(name: &str) -> &str {
 }
 
 /// What happens in a stage, and its formula.
-fn words(name: &str) -> (&'static str, &'static str) {
+pub fn words(name: &str) -> (&'static str, &'static str) {
     match part(name) {
         "embedding" => ("Each token's id chooses a row of the table of embeddings.", "x = E[id]"),
         "types" => ("Each token's type chooses a row of another table.", "x = x + Y[type]"),
@@ -151,9 +176,15 @@ fn words(name: &str) -> (&'static str, &'static str) {
             "(x − mean)/√(var + ε)·w + b, or x/rms(x)·w",
         ),
         "norm" => ("The last norm, before the logits.", "(x − mean)/√(var + ε)·w + b"),
-        "attention.queries" => ("What each token looks for, head by head.", "q = x·Wqᵀ + b"),
-        "attention.keys" => ("What each token offers to be found by.", "k = x·Wkᵀ + b"),
-        "attention.values" => ("What each token gives if it is found.", "v = x·Wvᵀ + b"),
+        "attention.queries" | "cross_attention.queries" => {
+            ("What each token looks for, head by head.", "q = x·Wqᵀ + b")
+        }
+        "attention.keys" | "cross_attention.keys" => {
+            ("What each token offers to be found by.", "k = x·Wkᵀ + b")
+        }
+        "attention.values" | "cross_attention.values" => {
+            ("What each token gives if it is found.", "v = x·Wvᵀ + b")
+        }
         "attention.rotated_queries" => {
             ("Queries are turned by an angle that grows with the position.", "q ← R(position)·q")
         }

@@ -46,3 +46,70 @@ pub fn nearest(table: &Tensor, sum: &[(f32, u32)], count: usize) -> Vec<Neighbou
     all.truncate(count);
     all
 }
+
+/// The two directions in which points differ most.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plane {
+    mean: Vec<f64>,
+    axes: [Vec<f64>; 2],
+    /// The share of all variance along each axis.
+    pub explained: [f64; 2],
+}
+
+/// Rounds of the power method.
+const ROUNDS: usize = 60;
+
+/// The first two principal components of these rows of a table, by the power method.
+pub fn plane(table: &Tensor, rows: &[u32]) -> Plane {
+    let width = table.shape().width();
+    let n = rows.len().max(1) as f64;
+    let points = || rows.iter().map(|id| row(table, *id as usize));
+    let mut mean = vec![0.0; width];
+    for x in points() {
+        mean.iter_mut().zip(x).for_each(|(m, x)| *m += f64::from(*x) / n);
+    }
+    let square =
+        |x: &[f32]| x.iter().zip(&mean).map(|(x, m)| (f64::from(*x) - m).powi(2)).sum::<f64>();
+    let variance: f64 = points().map(square).sum::<f64>() / n;
+    let mut axes: Vec<Vec<f64>> = Vec::new();
+    let mut explained = [0.0; 2];
+    for k in 0..2 {
+        // A start that is not orthogonal to anything in particular.
+        let mut axis: Vec<f64> = (0..width).map(|i| ((i * 7 + k * 3) % 11) as f64 - 4.9).collect();
+        for _ in 0..ROUNDS {
+            let mut next = vec![0.0; width];
+            for x in points() {
+                let along: f64 =
+                    x.iter().zip(&mean).zip(&axis).map(|((x, m), a)| (f64::from(*x) - m) * a).sum();
+                for ((next, x), m) in next.iter_mut().zip(x).zip(&mean) {
+                    *next += along * (f64::from(*x) - m) / n;
+                }
+            }
+            for other in &axes {
+                let along: f64 = next.iter().zip(other).map(|(a, b)| a * b).sum();
+                next.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+            }
+            let length = next.iter().map(|a| a * a).sum::<f64>().sqrt();
+            explained[k] = length / variance.max(f64::MIN_POSITIVE);
+            if length <= f64::MIN_POSITIVE {
+                next.fill(0.0);
+            } else {
+                next.iter_mut().for_each(|a| *a /= length);
+            }
+            axis = next;
+        }
+        axes.push(axis);
+    }
+    let second = axes.pop().unwrap_or_default();
+    let first = axes.pop().unwrap_or_default();
+    Plane { mean, axes: [first, second], explained }
+}
+
+impl Plane {
+    /// Where a point lies in the plane.
+    pub fn place(&self, x: &[f32]) -> [f64; 2] {
+        self.axes.each_ref().map(|axis| {
+            x.iter().zip(&self.mean).zip(axis).map(|((x, m), a)| (f64::from(*x) - m) * a).sum()
+        })
+    }
+}

@@ -28,13 +28,19 @@ fn loss(model: &dyn Model, ids: &[u32], target: (usize, u32), taps: Taps) -> Res
     let pass = Pass::evaluate().watched(&taps);
     let tokens = checked(model, ids)?;
     let loss = no_grad(|| models::loss(model, &tokens, &targets, &pass, Options::default()))?;
-    if let Some(pattern) = taps.unmet().first() {
-        return Err(Error::new(
+    met(&taps)?;
+    Ok(f64::from(loss.mean().value().item()))
+}
+
+/// Was there a value of every name?
+fn met(taps: &Taps) -> Result<()> {
+    match taps.unmet().first() {
+        None => Ok(()),
+        Some(pattern) => Err(Error::new(
             format!("no value of this model is called '{pattern}'"),
             "'hearken inspect trace --help' lists the names",
-        ));
+        )),
     }
-    Ok(f64::from(loss.mean().value().item()))
 }
 
 /// Sets the values of all these names to zero, together.
@@ -59,25 +65,44 @@ pub fn patch(
     name: &str,
     places: &[usize],
 ) -> Result<Effect> {
+    let source = recorded(model, ids, other, name, places)?;
+    let before = loss(model, ids, target, Taps::new())?;
+    let taps = Taps::new().replace(Pattern::parse(name)?, patched(source, ids.len(), places));
+    Ok(Effect {
+        what: format!("{name} of the other prompt"),
+        before,
+        after: loss(model, ids, target, taps)?,
+    })
+}
+
+/// A value of another prompt, which is of the same length.
+fn recorded(
+    model: &dyn Model,
+    ids: &[u32],
+    other: &[u32],
+    name: &str,
+    places: &[usize],
+) -> Result<Tensor> {
     if ids.len() != other.len() || places.iter().any(|place| *place >= ids.len()) {
         return Err(Error::new(
             format!("prompts of {} and {} tokens", ids.len(), other.len()),
             "patching needs prompts of equal length, and places within them",
         ));
     }
-    let pattern = Pattern::parse(name)?;
-    let seen = Arc::new(Taps::new().record(pattern.clone()));
+    let seen = Arc::new(Taps::new().record(Pattern::parse(name)?));
     let pass = Pass::evaluate().watched(&seen);
     let tokens = checked(model, other)?;
     no_grad(|| models::outputs(model, &tokens, &pass));
-    let missing =
-        || Error::new(format!("no value is called '{name}'"), "see 'inspect trace --help'");
-    let source = seen.get(name).ok_or_else(missing)?;
-    let (length, places) = (ids.len(), places.to_vec());
-    let before = loss(model, ids, target, Taps::new())?;
-    let taps = Taps::new().replace(pattern, move |x: &Var| {
+    seen.get(name).ok_or_else(|| {
+        Error::new(format!("no value is called '{name}'"), "see 'inspect trace --help'")
+    })
+}
+
+/// Takes the rows of these tokens from another value; rows are tokens, whatever stands before them.
+fn patched(source: Tensor, length: usize, places: &[usize]) -> impl Fn(&Var) -> Var + use<> {
+    let places = places.to_vec();
+    move |x: &Var| {
         let mut new: Tensor = x.value().clone();
-        // Rows are tokens, whatever stands before them.
         let width = new.shape().width();
         for (i, row) in new.data_mut().chunks_mut(width.max(1)).enumerate() {
             if places.contains(&(i % length)) {
@@ -85,12 +110,92 @@ pub fn patch(
             }
         }
         Var::constant(new)
-    });
-    Ok(Effect {
-        what: format!("{name} of the other prompt"),
-        before,
-        after: loss(model, ids, target, taps)?,
-    })
+    }
+}
+
+/// One change of what happens inside, for [`logits_with`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// The values of these names become zero; of all columns, or of one (a neuron).
+    Ablate {
+        /// Which values.
+        names: Pattern,
+        /// Which column.
+        column: Option<usize>,
+    },
+    /// A value becomes that of another prompt of the same length, at these tokens.
+    Patch {
+        /// The value.
+        name: String,
+        /// The other prompt.
+        other: Vec<u32>,
+        /// At these tokens.
+        places: Vec<usize>,
+    },
+    /// A number of a parameter becomes another.
+    Edit {
+        /// The parameter.
+        parameter: String,
+        /// Which number of it.
+        index: usize,
+        /// What it becomes.
+        value: f32,
+    },
+}
+
+/// All logits (…, V) of a prompt, with these changes together. Weights are left as they were.
+pub fn logits_with(model: &dyn Model, ids: &[u32], changes: &[Change]) -> Result<Tensor> {
+    let mut taps = Taps::new();
+    let mut edits = Vec::new();
+    for change in changes {
+        match change {
+            Change::Ablate { names, column: None } => taps = taps.replace(names.clone(), zero),
+            Change::Ablate { names, column: Some(column) } => {
+                let column = *column;
+                taps = taps.replace(names.clone(), move |x: &Var| {
+                    let mut new: Tensor = x.value().clone();
+                    let width = new.shape().width().max(1);
+                    let rows = new.data_mut().chunks_mut(width);
+                    rows.filter_map(|row| row.get_mut(column)).for_each(|x| *x = 0.0);
+                    Var::constant(new)
+                });
+            }
+            Change::Patch { name, other, places } => {
+                let source = recorded(model, ids, other, name, places)?;
+                taps = taps.replace(Pattern::parse(name)?, patched(source, ids.len(), places));
+            }
+            Change::Edit { parameter, index, value } => edits.push((parameter, *index, *value)),
+        }
+    }
+    for (name, index, _) in &edits {
+        let size = crate::parameter(model, name).map(|p| p.shape().len());
+        if size.is_none_or(|size| *index >= size) {
+            return Err(Error::new(
+                format!("there is no number {index} of a parameter '{name}'"),
+                "'hearken inspect weights' lists the weights",
+            ));
+        }
+    }
+    let tokens = checked(model, ids)?;
+    let before: Vec<_> =
+        edits.iter().filter_map(|(name, ..)| crate::parameter(model, name)).collect();
+    let before: Vec<_> = before.into_iter().map(|p| (p, p.value())).collect();
+    for ((parameter, _), (_, index, value)) in before.iter().zip(&edits) {
+        let mut new = parameter.value();
+        new.data_mut()[*index] = *value;
+        parameter.set_value(new);
+    }
+    let taps = Arc::new(taps);
+    let pass = Pass::evaluate().watched(&taps);
+    let outputs = no_grad(|| models::outputs(model, &tokens, &pass));
+    // In reverse, so that a parameter that was edited twice is what it was at first.
+    for (parameter, value) in before.into_iter().rev() {
+        parameter.set_value(value);
+    }
+    met(&taps)?;
+    let logits = outputs.into_iter().find(|(name, _)| *name == "logits");
+    let logits = logits.map(|(_, logits)| logits.into_value());
+    logits.ok_or_else(|| Error::new("this model has no logits", "use one that predicts something"))
 }
 
 /// A head's attention against its effect.
@@ -108,20 +213,27 @@ pub struct HeadEffect {
 
 /// Every head silenced by itself: attention is not explanation.
 pub fn heads(model: &dyn Model, flow: &Flow, target: (usize, u32)) -> Result<Vec<HeadEffect>> {
-    let config = model.config();
-    let stack = stack_of(&config)?;
+    let layers = stack_of(&model.config())?.layers;
+    let each = (0..layers).map(|layer| heads_of(model, flow, target, layer));
+    Ok(each.collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// The same for the heads of one block.
+pub fn heads_of(
+    model: &dyn Model,
+    flow: &Flow,
+    target: (usize, u32),
+    layer: usize,
+) -> Result<Vec<HeadEffect>> {
     let before = loss(model, &flow.ids, target, Taps::new())?;
-    let mut found = Vec::new();
-    for layer in 0..stack.layers {
-        for head in 0..stack.heads {
-            let name = format!("blocks.{layer}.attention.mixed[{head}]");
-            let taps = Taps::new().replace(Pattern::parse(&name)?, zero);
-            let weights = flow.value(&format!("blocks.{layer}.attention.weights"));
-            let row = weights.map(|w| crate::row(w, head * flow.ids.len() + target.0));
-            let attention = row.map_or(0.0, |row| row.iter().copied().fold(0.0, f32::max).into());
-            let rise = loss(model, &flow.ids, target, taps)? - before;
-            found.push(HeadEffect { layer, head, attention, rise });
-        }
-    }
-    Ok(found)
+    let weights = flow.value(&format!("blocks.{layer}.attention.weights"));
+    let effect = |head: usize| {
+        let name = format!("blocks.{layer}.attention.mixed[{head}]");
+        let taps = Taps::new().replace(Pattern::parse(&name)?, zero);
+        let row = weights.map(|w| crate::row(w, head * flow.ids.len() + target.0));
+        let attention = row.map_or(0.0, |row| row.iter().copied().fold(0.0, f32::max).into());
+        let rise = loss(model, &flow.ids, target, taps)? - before;
+        Ok(HeadEffect { layer, head, attention, rise })
+    };
+    (0..stack_of(&model.config())?.heads).map(effect).collect()
 }

@@ -6,6 +6,7 @@
 //! | first token | on the first token, from the third query on |
 //! | duplicate | on earlier occurrences of the query's own token |
 //! | induction | on what followed earlier occurrences of the query's own token |
+//! | who she is | from *she, he, her, his, him* to the name that the text begins with |
 //! | uniform | the entropy, as a share of the most that it could be |
 
 use crate::flow::Flow;
@@ -33,20 +34,61 @@ pub const UNIFORM: f64 = 0.95;
 
 /// The roles of all heads, on the tokens of a flow.
 pub fn roles(flow: &Flow) -> Vec<HeadRole> {
+    roles_in(flow, None)
+}
+
+/// As [`roles`], with the texts of the tokens, in which pronouns are found.
+pub fn roles_in(flow: &Flow, texts: Option<&[String]>) -> Vec<HeadRole> {
     let is_weights = |stage: &&crate::Stage| stage.part() == "attention.weights";
     let mut found = Vec::new();
     for stage in flow.stages.iter().filter(is_weights) {
-        let [heads, tokens] = [stage.shape[0], stage.shape[1]];
+        let &[heads, tokens, _] = &stage.shape[..] else { continue };
         for head in 0..heads {
             let weights: Vec<&[f32]> =
                 (0..tokens).map(|t| row(&stage.value, head * tokens + t)).collect();
-            found.push(measured(stage.block().unwrap_or(0), head, &weights, &flow.ids));
+            found.push(of_head(stage.block().unwrap_or(0), head, &weights, &flow.ids, texts));
         }
     }
     found
 }
 
-fn measured(layer: usize, head: usize, weights: &[&[f32]], ids: &[u32]) -> HeadRole {
+/// Tokens of pronouns, and those of the name that the text begins with; nothing, if there are none.
+pub fn pronouns(texts: &[String]) -> Option<(Vec<usize>, Vec<usize>)> {
+    // The tokens of each word of letters.
+    let mut words: Vec<(String, Vec<usize>)> = Vec::new();
+    let mut inside = false;
+    for (t, text) in texts.iter().enumerate() {
+        for c in text.chars() {
+            if c.is_alphabetic() {
+                if !inside {
+                    words.push((String::new(), Vec::new()));
+                }
+                if let Some((word, tokens)) = words.last_mut() {
+                    word.push(c);
+                    if tokens.last() != Some(&t) {
+                        tokens.push(t);
+                    }
+                }
+            }
+            inside = c.is_alphabetic();
+        }
+    }
+    let (_, name) = words.first().filter(|(word, _)| word.starts_with(char::is_uppercase))?;
+    let is_pronoun =
+        |word: &str| ["she", "he", "her", "his", "him"].contains(&word.to_lowercase().as_str());
+    let found = words.iter().filter(|(word, _)| is_pronoun(word));
+    let found: Vec<usize> = found.flat_map(|(_, tokens)| tokens.iter().copied()).collect();
+    (!found.is_empty()).then(|| (found, name.clone()))
+}
+
+/// The role of one head with these rows of weights.
+pub fn of_head(
+    layer: usize,
+    head: usize,
+    weights: &[&[f32]],
+    ids: &[u32],
+    texts: Option<&[String]>,
+) -> HeadRole {
     let on = |keys: &dyn Fn(usize) -> Vec<usize>| {
         let (mut sum, mut count) = (0.0, 0);
         for (t, row) in weights.iter().enumerate() {
@@ -68,11 +110,17 @@ fn measured(layer: usize, head: usize, weights: &[&[f32]], ids: &[u32]) -> HeadR
         .map(|row| (row.iter().filter(|w| **w > 0.0).count().max(1) as f64).ln())
         .sum::<f64>()
         / weights.len() as f64;
+    let who = texts.and_then(pronouns);
+    let hero = |t: usize| match &who {
+        Some((pronouns, name)) if pronouns.contains(&t) => name.clone(),
+        _ => Vec::new(),
+    };
     let scores = vec![
         ("previous token", on(&|t| t.checked_sub(1).into_iter().collect())),
         ("first token", on(&|t| if t >= 2 { vec![0] } else { vec![] })),
         ("duplicate", on(&|t| earlier(t).collect())),
         ("induction", on(&|t| earlier(t).map(|s| s + 1).filter(|s| *s < t).collect())),
+        ("who she is", on(&hero)),
         ("uniform", (most > 0.0).then(|| entropy / most)),
     ];
     let passes = |(name, score): &&(&'static str, Option<f64>)| {

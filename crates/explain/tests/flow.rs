@@ -1,11 +1,11 @@
 //! What is explained is what was computed, on every variant of a decoder.
 
-use hearken_explain::arithmetic::line;
-use hearken_explain::attribution::{contributions, lens};
+use hearken_explain::arithmetic::{Terms, line};
+use hearken_explain::attribution::{contributions, lens, lens_at};
 use hearken_explain::difference::check;
-use hearken_explain::geometry::nearest;
-use hearken_explain::intervene::{ablate, heads, patch};
-use hearken_explain::roles::roles;
+use hearken_explain::geometry::{nearest, plane};
+use hearken_explain::intervene::{Change, ablate, heads, logits_with, patch};
+use hearken_explain::roles::{pronouns, roles, roles_in};
 use hearken_explain::update::Updates;
 use hearken_explain::{Flow, Focus, stack_of};
 use hearken_nn::config::{Placement, StackConfig};
@@ -221,4 +221,131 @@ fn what_the_model_cannot_read_is_refused() {
         assert!(Flow::of(&model, ids, target, None).is_err(), "{ids:?} {target:?}");
     }
     assert!(Flow::of(&model, &IDS, None, Some(10)).is_err());
+}
+
+#[test]
+fn the_terms_of_a_sum_come_to_its_value() {
+    let model = small();
+    let flow = Flow::of(&model, &IDS, None, None).unwrap();
+    let mut kinds = [0; 3];
+    for stage in &flow.stages {
+        let focus = Focus { head: 1, token: 5, column: 1 };
+        let Some(line) = line(&model, &flow, stage, focus) else { continue };
+        let value = match &line.terms {
+            Terms::Plain => continue,
+            Terms::Products { left, right, divisor, plus, .. } => {
+                kinds[0] += 1;
+                let product = |(a, b): (&f32, &f32)| f64::from(*a) * f64::from(*b);
+                let sum: f64 = left.iter().zip(right).map(product).sum();
+                sum / divisor + plus.unwrap_or(0.0)
+            }
+            Terms::Softmax { scores, at } => {
+                kinds[1] += 1;
+                let total: f64 = scores.iter().map(|s| f64::from(*s).exp()).sum();
+                f64::from(scores[*at]).exp() / total
+            }
+            Terms::Norm { x, mean, deviation, gain, bias } => {
+                kinds[2] += 1;
+                (f64::from(x[1]) - mean) / deviation * gain + bias.unwrap_or(0.0)
+            }
+        };
+        assert!((value - line.computed).abs() < 1e-6, "{}: {value} but {line:?}", stage.name);
+    }
+    assert!(kinds.iter().all(|count| *count >= 2), "{kinds:?}");
+}
+
+#[test]
+fn the_lens_of_all_tokens_has_that_of_each() {
+    let model = small();
+    let flow = Flow::of(&model, &IDS, None, None).unwrap();
+    let all = lens_at(&model, &flow, &[0, 3, 6], 2).unwrap();
+    for (i, place) in [0, 3, 6].into_iter().enumerate() {
+        for (row, alone) in all.iter().zip(lens(&model, &flow, place, 2).unwrap()) {
+            assert_eq!(
+                (row[i].likeliest[0].0, &row[i].stage),
+                (alone.likeliest[0].0, &alone.stage)
+            );
+        }
+    }
+    assert!(lens_at(&model, &flow, &[7], 1).is_err());
+}
+
+#[test]
+fn changes_act_together_and_leave_nothing_behind() {
+    let model = small();
+    let logits = |changes: &[Change]| logits_with(&model, &IDS, changes).unwrap().data().to_vec();
+    let before = logits(&[]);
+    let name = "blocks.0.norm1.weight".to_owned();
+    let own = hearken_explain::parameter(&model, &name).unwrap().value().data()[0];
+    let edit = |value| Change::Edit { parameter: name.clone(), index: 0, value };
+    let neuron = |column| Change::Ablate {
+        names: Pattern::from("blocks.0.feed_forward.active"),
+        column: Some(column),
+    };
+    let patch = |places: &[usize]| Change::Patch {
+        name: "embedding".to_owned(),
+        other: vec![3; 7],
+        places: places.to_vec(),
+    };
+    for change in [edit(own + 1.0), neuron(1), patch(&[2])] {
+        assert_ne!(logits(std::slice::from_ref(&change)), before, "{change:?}");
+    }
+    // Of two edits of one number the second counts; a patch of no place changes nothing.
+    let same = |x: &[f32]| x.iter().zip(&before).all(|(a, b)| (a - b).abs() < 1e-6);
+    assert!(same(&logits(&[edit(own + 1.0), edit(own)])));
+    assert!(same(&logits(&[patch(&[]), neuron(99_999)])));
+    assert_eq!(logits(&[]), before);
+    let all: Vec<usize> = (0..7).collect();
+    let other = logits_with(&model, &[3; 7], &[]).unwrap();
+    let patched = logits(&[patch(&all)]);
+    assert!(patched.iter().zip(other.data()).all(|(a, b)| (a - b).abs() < 1e-5));
+}
+
+#[test]
+fn a_step_of_a_weight_follows_the_formula() {
+    let model = small();
+    let mut updates = Updates::new(&model, 1e-2, 1.0, 4, None).unwrap();
+    assert!(updates.of_weight("norm.weight", 0).is_none());
+    let mut biggest = 0.0_f64;
+    for _ in 0..4 {
+        updates.step(&IDS, (6, 3)).unwrap();
+        for parameter in model.parameters() {
+            let step = updates.of_weight(parameter.name(), 0).unwrap();
+            let moved = f64::from(step.after) - f64::from(step.before);
+            biggest = biggest.max(moved.abs());
+            let off = (step.computed() - f64::from(step.after)).abs();
+            assert!(off < 1e-6, "{}: {step:?} comes to {}", parameter.name(), step.computed());
+            let g = f64::from(step.gradient) * step.clip_factor;
+            let first = 0.9 * f64::from(step.first[0]) + 0.1 * g;
+            assert!((first - f64::from(step.first[1])).abs() < 1e-6 * (1.0 + g.abs()));
+        }
+    }
+    assert!(biggest > 1e-3);
+}
+
+#[test]
+fn pronouns_are_found_with_the_name_they_stand_for() {
+    let texts = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
+    let (found, name) = pronouns(&texts("\nMia ran. She slept.")).unwrap();
+    assert_eq!((found, name), (vec![10, 11, 12], vec![1, 2, 3]));
+    assert!(pronouns(&texts("the shed")).is_none());
+    let words: Vec<String> =
+        ["Mia", " lost", " her", " kite", ".", " She", " ran"].map(String::from).to_vec();
+    assert_eq!(pronouns(&words), Some((vec![2, 5], vec![0])));
+    let flow = attending(|t| if t == 2 || t == 5 { 0 } else { t });
+    let head = &roles_in(&flow, Some(&words))[0];
+    assert_eq!(head.role, Some(("who she is", 1.0)));
+}
+
+#[test]
+fn the_plane_lies_along_the_largest_differences() {
+    // Points on a long line in one direction and a short one in another.
+    let rows: Vec<f32> =
+        (0..40).flat_map(|i| [0.1, i as f32 - 20.0, ((i * 7) % 5) as f32 * 0.5, 0.0]).collect();
+    let table = Tensor::new([40, 4], &rows);
+    let all: Vec<u32> = (0..40).collect();
+    let plane = plane(&table, &all);
+    assert!(plane.explained[0] > 0.99 && plane.explained.iter().sum::<f64>() > 0.9999);
+    let along = |x: &[f32]| plane.place(x)[0];
+    assert!((along(&rows[4..8]) - along(&rows[..4])).abs() - 1.0 < 0.01);
 }

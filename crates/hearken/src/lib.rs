@@ -22,6 +22,7 @@
 //!    [`train()`](train::train) does the rest: records, checkpoints, curves.
 //! 5. `taps`: values inside a model by name, recorded, measured and replaced ([`nn::taps`]).
 //! 6. `own_op`: an operation with its gradient, checked by [`tensor::gradcheck`].
+//! 7. `induction`: heads that repeat what followed before, found by patching ([`explain::intervene`]).
 //!
 //! # Crates
 //!
@@ -57,7 +58,7 @@
 //!
 //! # Features
 //!
-//! `command`, on by default, is what the binary `hearken` needs (clap, ctrlc). A program that uses the
+//! `command`, on by default, is what the binary `hearken` needs (clap, ctrlc, and the server of `explain --page`). A program that uses the
 //! library does without: `hearken = { path = "…", default-features = false }`. Programs should compile
 //! with `opt-level = 2` or more, also while they are developed.
 

@@ -14,6 +14,7 @@ macro_rules! presets {
 
 presets![
     "stories",
+    "repeats",
     "nanogpt-cpu",
     "shakespeare-fast",
     "gpt2-small",

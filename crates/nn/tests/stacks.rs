@@ -1,5 +1,8 @@
 //! Stacks of every direction: who sees whom, attention to another sequence, and their gradients.
 
+#[path = "stacks/encodings.rs"]
+mod encodings;
+
 use hearken_kernels::threads::with_threads;
 use hearken_nn::block::Memory;
 use hearken_nn::config::{
@@ -312,7 +315,7 @@ fn every_mechanism_gives_the_same_bits_on_any_number_of_threads() {
                 let (stack, parameters) = stack(&config, direction, None);
                 let pass = Pass::train(Noise { seed: 1, step: 2 });
                 let x = Var::leaf(input());
-                let out = stack.forward(x.clone(), None, &pass, None);
+                let out = stack.forward(x.clone(), &[], &pass, None);
                 out.backward_with(Rng::new(9).normal(out.shape(), 1.0));
                 let learning = parameters.iter().filter(|p| p.is_trainable());
                 let all = learning.map(Param::gradient).chain([x.gradient()]);
@@ -338,7 +341,7 @@ fn deep(layers: usize, keeping: bool) -> (Tensor, Vec<Tensor>) {
         pass = pass.watched(&Arc::new(Taps::new().record("norm")));
     }
     let x = Var::leaf(input());
-    let out = stack.forward(x.clone(), None, &pass, None);
+    let out = stack.forward(x.clone(), &[], &pass, None);
     out.backward_with(Rng::new(9).normal(out.shape(), 1.0));
     let all = parameters.iter().map(Param::gradient).chain([x.gradient()]);
     (out.value().clone(), all.map(|g| g.expect("everything takes part")).collect())

@@ -91,7 +91,7 @@ pub struct DataConfig {
     pub most_tokens: Option<usize>,
     /// Where windows of text begin.
     pub windows: WindowsKind,
-    /// How many generated stories (or rows) are held out.
+    /// How many generated stories (or rows, or sequences) are held out.
     pub stories: usize,
     /// What a prefix language model is given of each row.
     #[serde(skip_serializing_if = "PrefixConfig::is_usual")]

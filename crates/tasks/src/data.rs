@@ -13,7 +13,7 @@ use hearken_data::corpus::{
     Changes, Corpus, KEPT_FILES, Keeping, Outcome, Source, Stop, Validation,
 };
 use hearken_data::tokenizer::{Kind, Special, SpecialText, Tokenizer, Training};
-use hearken_data::{Progress, shots, stories};
+use hearken_data::{Progress, repeats, shots, stories};
 use hearken_formats::SpecialTokens;
 use hearken_train::RunDirectory;
 use random::{HeldOut, RandomTokens, Training as RandomBatches};
@@ -91,6 +91,7 @@ impl TextData {
             _ if !config.data.paths.is_empty() => Self::text(config, directory, stop, report),
             Generated::Stories => Self::stories(config),
             Generated::Shots => Self::shots(config),
+            Generated::Repeats => Self::repeats(config),
             other => Err(other.misfit()),
         }
     }
@@ -133,6 +134,27 @@ impl TextData {
             floor: Some(stories::floor().nats_per_character()),
             name: "stories".to_owned(),
             why_training_is_above: Some(CUT_STORIES),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Random letters, repeated.
+    pub fn repeats(config: &RunConfig) -> Result<Self> {
+        let (rows, seed) = (config.train.batch_size, config.train.seed);
+        let length = config.model.context();
+        let tokenizer = repeats::tokenizer();
+        let validation = repeats::Validation::new(config.data.stories, length, seed)?;
+        Ok(Self {
+            second_prompt: Some(tokenizer.encode("\nqzkfmbxwqzkf")?),
+            validation_bytes: validation.characters() as u64,
+            prompt: vec![0],
+            begin: Some(0),
+            tokenizer,
+            batches: Box::new(repeats::RepeatWindows::new(rows, length, seed)?),
+            validation: Some(Box::new(validation)),
+            floor: None,
+            name: "repeats".to_owned(),
+            why_training_is_above: None,
             notes: Vec::new(),
         })
     }

@@ -31,7 +31,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use subject::{Measured, Subject, labelled_examples, read, stories, text};
+use subject::{Measured, Subject, generated, read, text};
 
 /// Measure how good a model is: how well it predicts a text, labels it, answers or embeds.
 ///
@@ -223,10 +223,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let subject = Subject::of(arguments, &model)?;
     let kept = Kept::new("hearken-eval-")?;
     let measured = match &subject {
-        Subject::Stories { count, seed } => {
-            stories(*count, *seed, context, arguments.stride.is_some())?
+        Subject::Generated { what, count, seed } => {
+            generated(*what, (*count, *seed), context, arguments.stride.is_some())?
         }
-        Subject::Shots { count, seed } => labelled_examples(*count, *seed, context)?,
         Subject::Text { paths, field, split, validation } => {
             let (ids, bytes) =
                 read(paths, field, *split, *validation, &tokenizer, &kept, &mut progress)?;

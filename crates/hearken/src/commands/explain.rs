@@ -1,10 +1,12 @@
 //! `hearken explain`: a prompt's way through a model, and the way back, number by number.
 
+mod page;
+
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
 use crate::terminal::{Terminal, visible};
-use hearken::data::tokenizer::Tokenizer;
+use hearken::data::tokenizer::{Pieces, Tokenizer};
 use hearken::explain::arithmetic::{line, short, softmax};
 use hearken::explain::attribution::{contributions, lens};
 use hearken::explain::update::Updates;
@@ -13,6 +15,7 @@ use hearken::infer::sampler::Sampling;
 use hearken::nn::models::Model;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// Show every number on a prompt's way through a model, with the arithmetic behind it.
 ///
@@ -29,7 +32,7 @@ pub(crate) struct Arguments {
     tokenizer: TokenizerArguments,
 
     /// The text
-    #[arg(long, value_name = "TEXT", required_unless_present = "ids")]
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["ids", "page"])]
     prompt: Option<String>,
 
     /// Tokens instead of a text, such as 1,2,3
@@ -83,6 +86,18 @@ pub(crate) struct Arguments {
     /// Write one JSON object, with all numbers of the chosen block
     #[arg(long)]
     json: bool,
+
+    /// Serve a page on this machine that shows all of this and more, for any prompt
+    #[arg(long, conflicts_with_all = ["json", "out"])]
+    page: bool,
+
+    /// The port of the page [default: a free one]
+    #[arg(long, value_name = "N", requires = "page")]
+    port: Option<u16>,
+
+    /// Write the page with the numbers of this prompt to one file
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    out: Option<PathBuf>,
 }
 
 const HELP: &str = "\
@@ -90,9 +105,11 @@ Examples:
   hearken explain --model DIR --prompt 'The cat sat on' --target ' the'
   hearken explain --model DIR --prompt 'The cat sat on' --layer 1 --head 2 --token 3 --column 1
   hearken explain --model DIR --ids 1,2,3 --target 4 --json
+  hearken explain --model DIR --page
+  hearken explain --model DIR --prompt 'The cat sat on' --out page.html
 
 Keys of --json:
-  tokens            per token: id, text
+  tokens            per token: id, text, bytes, its characters (start) and the merges after that
   stages            per stage of the chosen block and of what surrounds the blocks: name, sentence,
                     formula, shape, values, place, arithmetic; with --target gradient, gradient_norm
   heads             per head: layer, head, entropy, role, score
@@ -116,6 +133,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let open = arguments.model.open()?;
     let tokenizer = arguments.tokenizer.of(&open)?;
+    if arguments.page || arguments.out.is_some() {
+        return page::run(arguments, open, tokenizer);
+    }
     let ids = prompt_ids(arguments, tokenizer.as_ref())?;
     let model = open.model.as_ref();
     let place = ids.len().saturating_sub(1);
@@ -204,7 +224,18 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Result<Value, Failure> {
-        let token = |id: &u32| json!({ "id": id, "text": self.text(*id) });
+        let pieces = self.tokenizer.map(Pieces::of).transpose()?;
+        let token = |id: &u32| {
+            let mut token = json!({ "id": id, "text": self.text(*id) });
+            if let Some(pieces) = &pieces {
+                let (start, merges) = pieces.merges(*id);
+                let merges = merges.iter().map(|m| json!({ "rank": m.rank, "pieces": m.pieces }));
+                token["bytes"] = json!(pieces.bytes(*id));
+                token["start"] = json!(start);
+                token["merges"] = merges.collect::<Vec<_>>().into();
+            }
+            token
+        };
         let mut report = json!({
             "tokens": self.flow.ids.iter().map(token).collect::<Vec<_>>(),
             "stages": self.stages().map(|stage| self.stage(stage)).collect::<Vec<_>>(),
@@ -298,15 +329,21 @@ impl Report<'_> {
     fn write(&self, found: &Value, out: &mut impl Write) -> Result<(), Failure> {
         let terminal = Terminal::stdout();
         let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
+        let pieces = self.tokenizer.map(Pieces::of).transpose()?;
         writeln!(out, "{}", terminal.bold("tokens"))?;
         for (i, id) in self.flow.ids.iter().enumerate() {
             let text = self.text(*id);
-            let bytes: Vec<String> = text.bytes().map(|b| format!("{b:02x}")).collect();
+            let found = pieces.as_ref().map_or_else(|| text.clone().into_bytes(), |p| p.bytes(*id));
+            let bytes: Vec<String> = found.iter().map(|b| format!("{b:02x}")).collect();
+            let merges = pieces.as_ref().map(|p| p.merges(*id).1).unwrap_or_default();
+            let merges: Vec<String> = merges.iter().map(|m| m.pieces.join("|")).collect();
+            let arrow = if merges.is_empty() { "" } else { "  merges → " };
             writeln!(
                 out,
-                "  {i:>3}  id {id:<6} {:<16} bytes {}",
+                "  {i:>3}  id {id:<6} {:<16} bytes {}{arrow}{}",
                 visible(&format!("{text:?}")),
-                bytes.join(" ")
+                bytes.join(" "),
+                visible(&merges.join(" → "))
             )?;
         }
         for stage in self.stages() {

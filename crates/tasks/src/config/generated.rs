@@ -12,6 +12,8 @@ pub enum Generated {
     Stories,
     /// Rows of [labelled examples](hearken_data::shots), for decoders.
     Shots,
+    /// [Random letters, repeated](hearken_data::repeats), for decoders.
+    Repeats,
     /// Pairs for encoder-decoders: [`Conversion::Dates`].
     Dates,
     /// [`Conversion::IsoDates`]
@@ -25,6 +27,7 @@ pub enum Generated {
 names!(Generated {
     "stories" => Stories,
     "shots" => Shots,
+    "repeats" => Repeats,
     "dates" => Dates,
     "iso-dates" => IsoDates,
     "numbers" => Numbers,
@@ -39,7 +42,7 @@ impl Generated {
             Self::IsoDates => Some(Conversion::IsoDates),
             Self::Numbers => Some(Conversion::Numbers),
             Self::Digits => Some(Conversion::Digits),
-            Self::Stories | Self::Shots => None,
+            Self::Stories | Self::Shots | Self::Repeats => None,
         }
     }
 

@@ -17,10 +17,8 @@ use std::path::PathBuf;
 pub(super) enum Subject {
     /// A text, or a part of it.
     Text { paths: Vec<PathBuf>, field: String, split: Split, validation: f64 },
-    /// The stories that a run has held out.
-    Stories { count: usize, seed: u64 },
-    /// The rows of labelled examples that a run has held out.
-    Shots { count: usize, seed: u64 },
+    /// The stories, rows or sequences that a run has held out.
+    Generated { what: Generated, count: usize, seed: u64 },
 }
 
 impl Subject {
@@ -32,10 +30,8 @@ impl Subject {
         let data = run.as_ref().map(|run| &run.data);
         if let (Some(run), true) = (&run, data.is_some_and(|data| data.paths.is_empty())) {
             let (count, seed) = (run.data.stories, run.train.seed);
-            return Ok(match run.data.generated {
-                Some(Generated::Shots) => Self::Shots { count, seed },
-                _ => Self::Stories { count, seed },
-            });
+            let what = run.data.generates(&run.model);
+            return Ok(Self::Generated { what, count, seed });
         }
         let paths = data.map_or(paths, |data| data.paths.clone());
         if paths.is_empty() {
@@ -66,15 +62,14 @@ impl Subject {
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::Text { paths, .. } => paths.clone(),
-            Self::Stories { .. } => vec![PathBuf::from("stories")],
-            Self::Shots { .. } => vec![PathBuf::from("shots")],
+            Self::Generated { what, .. } => vec![PathBuf::from(what.name())],
         }
     }
 
     pub(super) fn split(&self) -> Split {
         match self {
             Self::Text { split, .. } => *split,
-            Self::Stories { .. } | Self::Shots { .. } => Split::Validation,
+            Self::Generated { .. } => Split::Validation,
         }
     }
 }
@@ -87,35 +82,38 @@ pub(super) struct Measured {
     pub(super) context: usize,
 }
 
-/// The stories that a run has held out, in the windows in which its evaluations see them.
-pub(super) fn stories(
-    count: usize,
-    seed: u64,
+/// What a run has generated and held out, in the windows in which its evaluations see it.
+pub(super) fn generated(
+    what: Generated,
+    (count, seed): (usize, u64),
     context: usize,
     strided: bool,
 ) -> Result<Measured, Failure> {
     if strided {
         return Err(Failure::input(
-            "stories are in windows of whole stories, which do not overlap",
+            "what is generated is in windows of whole stories or rows, which do not overlap",
             "leave --stride out",
         ));
     }
-    let held = hearken::data::stories::Validation::new(count, context, seed)?;
-    // Stories are written in ASCII.
-    let (targets, bytes) = (held.characters, held.characters as u64);
-    Ok(Measured { examples: Box::new(held), targets, bytes, context })
-}
-
-/// The rows of labelled examples that a run has held out.
-pub(super) fn labelled_examples(
-    count: usize,
-    seed: u64,
-    context: usize,
-) -> Result<Measured, Failure> {
-    let held = hearken::data::shots::HeldOut::new(count, context, seed)?;
-    // A label is one letter.
-    let (targets, bytes) = (held.labels(), held.labels() as u64);
-    Ok(Measured { examples: Box::new(held), targets, bytes, context })
+    // All of it is written in ASCII: a character is a byte.
+    let (examples, targets): (Box<dyn Examples>, usize) = match what {
+        Generated::Shots => {
+            let held = data::shots::HeldOut::new(count, context, seed)?;
+            let labels = held.labels(); // of one letter each
+            (Box::new(held), labels)
+        }
+        Generated::Repeats => {
+            let held = data::repeats::Validation::new(count, context, seed)?;
+            let characters = held.characters();
+            (Box::new(held), characters)
+        }
+        _ => {
+            let held = data::stories::Validation::new(count, context, seed)?;
+            let characters = held.characters;
+            (Box::new(held), characters)
+        }
+    };
+    Ok(Measured { examples, targets, bytes: targets as u64, context })
 }
 
 /// A text in windows, behind the token that begins a text if that is one of the text's own.

@@ -6,7 +6,7 @@ mod table;
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
 use hearken::base::settings::Settings;
-use hearken::data::{shots, stories};
+use hearken::data::{repeats, shots, stories};
 use hearken::kernels::isa;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::config::ModelConfig;
@@ -364,6 +364,7 @@ fn vocabulary_of(data: &DataConfig) -> Result<(usize, &'static str), Failure> {
         // What `train` learns if it is given no text.
         let (tokenizer, whose) = match data.generated {
             Some(Generated::Shots) => (shots::tokenizer(), "those of the generated examples"),
+            Some(Generated::Repeats) => (repeats::tokenizer(), "those of the generated letters"),
             _ => (stories::tokenizer(), "those of the generated stories"),
         };
         return Ok((tokenizer.vocabulary_size(), whose));
