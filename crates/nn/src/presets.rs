@@ -38,6 +38,11 @@ presets![
     "story-masks",
     "story-pairs",
     "classifier",
+    "transformer-base",
+    "transformer-big",
+    "t5-small",
+    "t5-base",
+    "transformer-tiny",
 ];
 
 /// The text of a preset.
@@ -49,7 +54,9 @@ pub fn find(name: &str) -> Option<&'static str> {
 pub fn about(text: &str) -> String {
     let comment = text.lines().map_while(|line| line.strip_prefix('#'));
     let comment = comment.map(str::trim).collect::<Vec<_>>().join(" ");
-    let end = comment.find(". ").or_else(|| comment.strip_suffix('.').map(str::len));
+    let mut stops = comment.match_indices(". ").map(|(at, _)| at);
+    let end = stops.find(|at| !comment[..*at].ends_with(" et al"));
+    let end = end.or_else(|| comment.strip_suffix('.').map(str::len));
     comment[..end.unwrap_or(comment.len())].to_owned()
 }
 
@@ -72,6 +79,7 @@ mod tests {
         for (name, text) in ALL {
             let about = about(text);
             assert!((20..=120).contains(&about.chars().count()), "{name}: {about}");
+            assert!(!about.ends_with(" et al"), "{name}: {about}");
         }
     }
 
