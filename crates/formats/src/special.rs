@@ -58,7 +58,10 @@ impl SpecialTokens {
 
     /// The same of a model that translates.
     pub fn to_json_of_translator(&self) -> Value {
-        let own = json!({ "bos_token_id": null, START: self.begin });
+        let mut own = json!({ "bos_token_id": null });
+        if let Some(begin) = self.begin {
+            own[START] = json!(begin);
+        }
         json::merged(self.to_json(), own)
     }
 }

@@ -7,7 +7,7 @@ use common::{hearken, run};
 use hearken::data::tokenizer::{Special, Tokenizer};
 use hearken::formats::{SpecialTokens, save};
 use hearken::nn::config::{EncoderConfig, HeadConfig, PoolerConfig, Pooling};
-use hearken::nn::models::{Encoder, Model, Targets, Tokens, loss, outputs};
+use hearken::nn::models::{Encoder, EncoderDecoder, Model, Targets, Tokens, loss, outputs};
 use hearken::nn::pass::{Layout, Pass};
 use hearken::nn::variants;
 use hearken::store::TensorFile;
@@ -421,4 +421,50 @@ fn a_bare_encoder_shows_its_hidden_states() {
     };
     refused(&["--ids", "1,2", "--targets", "ugly"], "there is no label 'ugly'");
     refused(&["--ids", "1,2", "--targets", "1,2"], "1 sequences, but 2 targets");
+}
+
+#[test]
+fn a_source_and_a_target_go_through_an_encoder_decoder() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = EncoderDecoder::drawn(variants::t5(), 3);
+    save(directory.path(), &model, &SpecialTokens::default()).unwrap();
+    let given = ["--ids", "1,2,3", "--ids", "4,5,0", "--mask", "1,1,1", "--mask", "1,1,0"];
+    let given = [&given[..], &["--decoder-ids", "0,7", "--decoder-ids", "0,8"]].concat();
+    let source = Tokens::new(&[1, 2, 3, 4, 5, 0], 2).laid_out(Layout::padded(&[3, 2]));
+    let tokens = Tokens::new(&[0, 7, 0, 8], 2).about(&source);
+    let (_folder, file) = inspected("logits", directory.path(), &given);
+    let want = no_grad(|| outputs(&model, &tokens, &Pass::evaluate()));
+    assert_eq!(file.entries().len(), 3);
+    for (name, want) in &want {
+        assert_eq!(file.tensor(name).unwrap().data(), want.value().data(), "{name}");
+    }
+    let given = [&given[..], &["--targets", "7,1", "--targets", "8,-100"]].concat();
+    let (_folder, file) = inspected("gradients", directory.path(), &given);
+    let targets = Targets::Tokens(vec![7, 1, 8, u32::MAX]);
+    let want = loss(&model, &tokens, &targets, &Pass::evaluate(), Options::default()).unwrap();
+    want.mean().backward();
+    assert_eq!(file.tensor("loss").unwrap().item(), want.mean().value().item());
+    let own = model.parameters().iter().find(|p| p.name() == "encoder.position.weight").unwrap();
+    let theirs = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+    assert_eq!(file.tensor(theirs).unwrap().data(), own.gradient().unwrap().data());
+    let (_folder, file) = inspected("trace", directory.path(), &given);
+    let weights = file.tensor("decoder.blocks.1.cross_attention.weights").unwrap();
+    assert_eq!(weights.shape().dims(), [2, 4, 2, 3]);
+    for name in ["encoder.blocks.0.attention.weights", "d.encoder.embedding", "d.decoder.norm"] {
+        assert!(file.find(name).is_some(), "no {name}");
+    }
+    let out = directory.path().join("../out.safetensors");
+    let out = ["--out", out.to_str().unwrap()];
+    let refused = |model: &Path, rest: &[&str], message: &str| {
+        let rest = [rest, &out].concat();
+        run(&mut with_model(&["inspect", "logits"], model, &rest)).refused(message);
+    };
+    let path = directory.path();
+    refused(path, &["--ids", "1,2"], "needs the tokens of a target");
+    refused(path, &["--ids", "1,2", "--decoder-ids", "0", "--decoder-ids", "0"], "1 sequences in");
+    refused(path, &["--ids", "1,2", "--decoder-ids", "99"], "there is no token 99");
+    let (encoder, _) = classifier();
+    refused(encoder.path(), &["--ids", "1,2", "--decoder-ids", "0"], "of no use to this model");
+    let explain = ["--ids", "1,2"];
+    run(&mut with_model(&["explain"], path, &explain)).refused("not a source and a target");
 }

@@ -1,15 +1,18 @@
 //! Generation with a cache writes what generation without one writes.
 
-use hearken_infer::beam::BeamSearch;
+use hearken_infer::beam::{BeamSearch, Beams, Branch};
 use hearken_infer::contrastive::{Contrastive, contrastive_search};
 use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_infer::speculative::{Acceptance, Draft, generate_with_draft};
 use hearken_nn::cache::CacheKind;
 use hearken_nn::config::DecoderConfig;
-use hearken_nn::models::{Decoder, Generates, PredictsTokens, Tokens, build};
-use hearken_nn::pass::Pass;
+use hearken_nn::models::{
+    Decoder, EncoderDecoder, Generates, PredictsTokens, Tokens, Translates, build,
+};
+use hearken_nn::pass::{Layout, Pass};
 use hearken_nn::scope::Weights;
+use hearken_nn::slot::{Feed, Slot};
 use hearken_nn::variants;
 use hearken_tensor::no_grad;
 
@@ -250,4 +253,78 @@ fn contrastive_search_follows_its_rule() {
         assert_eq!(run(0.6, 50).0.len(), 50, "{name}");
         assert_eq!(run(0.6, 0), (vec![], Finish::Length));
     }
+}
+
+/// Sources of different lengths, read together.
+fn begun(model: &EncoderDecoder) -> (Vec<Vec<u32>>, Vec<Slot>) {
+    let sources: Vec<Vec<u32>> =
+        [9, 2, 5, 1].iter().map(|n| (0..*n).map(|i| (i * 5 + n) % 13).collect()).collect();
+    let padded: Vec<u32> = sources
+        .iter()
+        .flat_map(|source| source.iter().copied().chain(std::iter::repeat(0)).take(9))
+        .collect();
+    let lengths: Vec<usize> = sources.iter().map(Vec::len).collect();
+    let tokens = Tokens::new(&padded, sources.len()).laid_out(Layout::padded(&lengths));
+    (sources.clone(), model.begin(&tokens, CacheKind::F32))
+}
+
+/// Greedy, from the logits of the whole target so far at every step.
+fn greedy_from_scratch(model: &EncoderDecoder, source: &[u32], steps: usize) -> Vec<u32> {
+    let source = Tokens::new(source, 1);
+    let mut text = vec![2];
+    for _ in 0..steps {
+        let logits = model.logits(&Tokens::new(&text, 1).about(&source));
+        let last = &logits.data()[(text.len() - 1) * 13..];
+        let best = (0..13).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
+        text.push(best as u32);
+    }
+    text.split_off(1)
+}
+
+/// Beam search over copies of a slot.
+struct Copies<'a> {
+    model: &'a EncoderDecoder,
+    slots: Vec<Slot>,
+}
+
+impl Copies<'_> {
+    fn fed(&mut self, tokens: &[u32]) -> Vec<f32> {
+        let feeds = self.slots.iter_mut().zip(tokens.chunks(1));
+        let mut feeds: Vec<Feed<'_>> = feeds.map(|(slot, ids)| Feed { ids, slot }).collect();
+        self.model.step(&mut feeds).data().to_vec()
+    }
+}
+
+impl Beams for Copies<'_> {
+    fn start(&mut self) -> Vec<f32> {
+        self.fed(&[2])
+    }
+
+    fn step(&mut self, branches: &[Branch]) -> Vec<f32> {
+        self.slots = branches.iter().map(|branch| self.slots[branch.parent].clone()).collect();
+        self.fed(&branches.iter().map(|branch| branch.token).collect::<Vec<u32>>())
+    }
+}
+
+#[test]
+fn one_beam_from_a_source_is_greedy_and_more_are_no_worse() {
+    let mut sums = [0.0; 3];
+    for (name, config) in variants::encoder_decoders().into_iter().step_by(4) {
+        let model = EncoderDecoder::drawn(config, 5);
+        let (sources, slots) = begun(&model);
+        for (source, slot) in sources.iter().zip(slots) {
+            for (sum, beams) in sums.iter_mut().zip([1, 4, 8]) {
+                let search =
+                    BeamSearch { beams, length_penalty: 0.0, most_tokens: 12, ends: vec![] };
+                let mut copies = Copies { model: &model, slots: vec![slot.clone()] };
+                let best = search.run(&mut copies).remove(0);
+                *sum += best.log_probability;
+                if beams == 1 {
+                    let greedy = greedy_from_scratch(&model, source, 12);
+                    assert_eq!(best.tokens, greedy, "{name}, {source:?}");
+                }
+            }
+        }
+    }
+    assert!(sums[0] <= sums[1] && sums[1] <= sums[2], "{sums:?}");
 }

@@ -131,15 +131,15 @@ impl KeyValues {
         self.pages.clear();
     }
 
-    /// Writes tokens `start..start + tokens`. `keys` and `values` are rows of a packed projection:
-    /// token i starts at `i · stride`, K·D numbers each (values: K times their own width).
+    /// Writes tokens `start..start + tokens`. `keys` and `values` are rows of a projection, packed or
+    /// their own: token i starts at `i · stride`, K·D numbers each (values: K times their own width).
     pub fn put(
         &mut self,
         start: usize,
         tokens: usize,
         keys: &[f32],
         values: &[f32],
-        stride: usize,
+        strides: [usize; 2],
     ) {
         let (kind, heads, widths) = (self.kind, self.heads, self.widths);
         let end = start + tokens;
@@ -156,7 +156,8 @@ impl KeyValues {
                 break;
             }
             let page = Arc::make_mut(page);
-            for ((store, new), width) in page.0.iter_mut().zip([keys, values]).zip(widths) {
+            let parts = page.0.iter_mut().zip([keys, values]).zip(widths.into_iter().zip(strides));
+            for ((store, new), (width, stride)) in parts {
                 for token in here.clone() {
                     let row = &new[(token - start) * stride..][..heads * width];
                     for (head, x) in row.chunks_exact(width.max(1)).enumerate() {
@@ -193,7 +194,7 @@ mod tests {
     /// Puts `tokens` rows of keys, then values.
     fn put(kept: &mut KeyValues, start: usize, packed: &[f32]) {
         let values = &packed[HEADS * WIDTHS[0]..];
-        kept.put(start, packed.len() / ROW, packed, values, ROW);
+        kept.put(start, packed.len() / ROW, packed, values, [ROW; 2]);
     }
 
     fn read(kept: &KeyValues, rows: usize) -> [Vec<f32>; 2] {

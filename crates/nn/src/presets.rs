@@ -50,6 +50,11 @@ presets![
     "dates",
     "numbers",
     "translation",
+    "transformer-base",
+    "transformer-big",
+    "t5-small",
+    "t5-base",
+    "transformer-tiny",
 ];
 
 /// The text of a preset.

@@ -19,6 +19,8 @@ const LARGEST: u64 = 128 << 20;
 const LARGEST_CONFIG: u64 = 16 << 20;
 const EXPECTED: &str = "expected a tokenizer.json, a directory that holds one, or a directory \
     with vocab.json and merges.txt";
+const SENTENCE_PIECE: &str = "let transformers write a tokenizer.json from it: \
+    AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)";
 
 impl Tokenizer {
     /// Loads a `tokenizer.json`, a directory that holds one, or GPT-2's vocabulary: a directory
@@ -34,6 +36,10 @@ impl Tokenizer {
                 let reason = "the directory holds no tokenizer.json";
                 Err(error::not_a_tokenizer(path, reason, EXPECTED))
             });
+        }
+        if path.extension().is_some_and(|end| end == "spm" || end == "model") {
+            let reason = "it is a SentencePiece model";
+            return Err(error::not_a_tokenizer(path, reason, SENTENCE_PIECE));
         }
         let name = path.file_name().unwrap_or_default();
         let folder = path.parent().unwrap_or(Path::new("."));

@@ -292,3 +292,12 @@ fn places_are_those_of_the_tokens_in_the_text() {
     let seen: Vec<&str> = found.iter().map(|(_, place)| &text[place.clone()]).collect();
     assert_eq!(seen, ["é", ",", "the", "cat"]);
 }
+
+#[test]
+fn sentence_piece_is_refused_with_a_hint() {
+    for name in ["source.spm", "spiece.model"] {
+        let error = Tokenizer::load(std::path::Path::new(name)).unwrap_err();
+        assert!(error.message().contains("a SentencePiece model"), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("tokenizer.json")), "{error}");
+    }
+}

@@ -200,6 +200,7 @@ fn write_config(config: &ModelConfig) -> Option<Value> {
             "static_position_embeddings": true,
             "normalize_before": false,
             "normalize_embedding": false,
+            "forced_eos_token_id": null,
             "is_encoder_decoder": true,
             "tie_word_embeddings": true,
             "use_cache": true,

@@ -132,6 +132,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::input(message, "write --lr 0.001"));
     }
     let open = arguments.model.open()?;
+    if open.model.translates().is_some() {
+        return Err(Failure::input(
+            "explain follows one text through a decoder or an encoder, not a source and a target",
+            "'hearken inspect trace --ids SOURCE --decoder-ids TARGET' writes every value",
+        ));
+    }
     let tokenizer = arguments.tokenizer.of(&open)?;
     if arguments.page || arguments.out.is_some() {
         return page::run(arguments, open, tokenizer);

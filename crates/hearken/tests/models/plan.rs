@@ -136,6 +136,27 @@ fn published_encoders_have_their_published_sizes() {
 }
 
 #[test]
+fn published_encoder_decoders_have_their_published_sizes() {
+    // Of Vaswani et al. with a joint vocabulary of 37,000: "65" and "213" million in the paper, which
+    // rounds; counted by hand, 6·(3,152,384 + 4,204,032) + 37,000·512 and the same for big.
+    for (name, parameters) in [
+        ("transformer-base", 63_082_496),
+        ("transformer-big", 214_245_376),
+        ("t5-small", 60_506_624),
+        ("t5-base", 222_903_552),
+    ] {
+        let json = run(&mut hearken(&["plan", "--config", name, "--json"])).succeeded();
+        let json = parse(&json.stdout);
+        assert_eq!(json["parameters"].as_u64(), Some(parameters), "{name}");
+        // Keys and values of 512 tokens of the target, and of as many of the source.
+        if name == "t5-small" {
+            let bytes = 2 * 6 * 512 * 2 * 512 * 4;
+            assert_eq!(json["cache"]["f32"].as_u64(), Some(bytes), "{json}");
+        }
+    }
+}
+
+#[test]
 fn gpt3_is_planned_and_not_trained() {
     let json = run(&mut hearken(&["plan", "--config", "gpt3-175b", "--json"])).succeeded();
     let json = parse(&json.stdout);

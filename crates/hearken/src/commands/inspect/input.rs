@@ -33,6 +33,11 @@ pub(super) struct TokenArguments {
     /// 1 for a token, 0 for the padding after them, such as 1,1,0 (once per sequence)
     #[arg(long, value_name = "MASK")]
     mask: Vec<String>,
+
+    /// Of an encoder-decoder, the tokens of the target, such as 0,5,7 (once per sequence, of equal
+    /// lengths); --ids, --mask are then of the source
+    #[arg(long, value_name = "IDS")]
+    decoder_ids: Vec<String>,
 }
 
 /// Sequences of equal length, at least one of at least one token.
@@ -45,6 +50,8 @@ pub(super) struct Given {
     types: Option<Vec<u32>>,
     /// (B)
     lengths: Option<Vec<usize>>,
+    /// (B, T'), of the target of an encoder-decoder.
+    decoder_ids: Option<Vec<u32>>,
 }
 
 impl TokenArguments {
@@ -78,7 +85,16 @@ impl TokenArguments {
             Some(mask) => Some(mask.chunks(ids[0].len()).map(length).collect::<Result<_, _>>()?),
             None => None,
         };
-        Ok(Some(Given { rows: ids.len(), ids: ids.concat(), types, lengths }))
+        let decoder_ids = match sequences(&self.decoder_ids)? {
+            all if all.is_empty() => None,
+            all if all.len() == ids.len() => Some(all.concat()),
+            all => {
+                let message =
+                    format!("{} sequences in --ids, {} in --decoder-ids", ids.len(), all.len());
+                return Err(Failure::input(message, "give --decoder-ids once for each --ids"));
+            }
+        };
+        Ok(Some(Given { rows: ids.len(), ids: ids.concat(), types, lengths, decoder_ids }))
     }
 
     /// What this model is given: what was [`read`](Self::read), or the tokens of the prompts, the
@@ -125,7 +141,8 @@ impl TokenArguments {
             ids.resize(ids.len() + longest - row.len(), pad);
         }
         let padded = lengths.iter().any(|length| *length < longest);
-        Ok(Given { rows: rows.len(), ids, types: None, lengths: padded.then_some(lengths) })
+        let lengths = padded.then_some(lengths);
+        Ok(Given { rows: rows.len(), ids, types: None, lengths, decoder_ids: None })
     }
 }
 
@@ -156,9 +173,9 @@ fn sequences(texts: &[String]) -> Result<Vec<Vec<u32>>, Failure> {
 }
 
 impl Given {
-    /// T
+    /// T, of the target if there is one.
     pub(super) fn length(&self) -> usize {
-        self.ids.len() / self.rows
+        self.decoder_ids.as_ref().unwrap_or(&self.ids).len() / self.rows
     }
 
     /// The tokens of a sequence, without padding.
@@ -178,16 +195,41 @@ impl Given {
         Targets::Tokens(all)
     }
 
-    /// As the model reads them.
-    pub(super) fn tokens(&self) -> Tokens<'_> {
+    /// What is read first: the source of an encoder-decoder, or all there is.
+    pub(super) fn first(&self) -> Tokens<'_> {
         let layout = self.lengths.as_deref().map(Layout::padded).unwrap_or_default();
         Tokens::new(&self.ids, self.rows).of_types(self.types.as_deref()).laid_out(layout)
     }
 
+    /// As the model reads them; `first` is what [`Given::first`] gives.
+    pub(super) fn tokens<'a>(&'a self, first: &'a Tokens<'a>) -> Tokens<'a> {
+        match &self.decoder_ids {
+            Some(ids) => Tokens::new(ids, self.rows).about(first),
+            None => first.clone(),
+        }
+    }
+
     /// The model knows all tokens and types, and has room for them.
     fn check(&self, model: &OpenModel) -> Result<(), Failure> {
-        for sequence in self.ids.chunks(self.length()) {
+        let decoder_ids = self.decoder_ids.as_deref().unwrap_or_default();
+        let sequences = self.ids.chunks(self.ids.len() / self.rows);
+        for sequence in sequences.chain(decoder_ids.chunks(self.length())) {
             model.check(sequence)?;
+        }
+        match (model.model.translates().is_some(), self.decoder_ids.is_some()) {
+            (true, false) => {
+                return Err(Failure::input(
+                    "an encoder-decoder needs the tokens of a target",
+                    "give --decoder-ids, from the token that begins targets on (T5: 0)",
+                ));
+            }
+            (false, true) => {
+                return Err(Failure::input(
+                    "--decoder-ids are of no use to this model",
+                    "leave them out: only an encoder-decoder has a source and a target",
+                ));
+            }
+            _ => {}
         }
         let known = model.model.config().types();
         if let Some(types) = &self.types

@@ -23,7 +23,8 @@ use std::io::{self, Write};
 /// tokens is to come next, before softmax; of a masked language model, to stand there. With a head
 /// for N labels or numbers it is (B, N), or (B, T, N) if tokens are labelled; one that finds answers
 /// has `start_logits` and `end_logits` (B, T), too. `hidden` (B, T, C) is the last hidden state,
-/// `pooled` (B, C) what the pooler makes of it, `embedding` (B, C) the vector of a sentence encoder.
+/// `pooled` (B, C) what the pooler makes of it, `embedding` (B, C) the vector of a sentence encoder,
+/// `encoder_hidden` (B, S, C) the last hidden state of the source in an encoder-decoder.
 #[derive(clap::Args)]
 #[command(after_help = LOGITS_HELP)]
 pub(super) struct LogitArguments {
@@ -44,6 +45,7 @@ Examples:
   hearken inspect logits --model DIR --ids 464,3797,3332 --out logits.safetensors
   hearken inspect logits --model DIR --ids 1,2,3 --ids 4,5,6 --out logits.json
   hearken inspect logits --model BERT --ids 101,7592,102,0 --mask 1,1,1,0 --out out.safetensors
+  hearken inspect logits --model T5 --ids 8774,296,1 --decoder-ids 0,644,4598 --out out.safetensors
 
 The table has the most probable tokens at every place. A .npy file has the logits (of a bare encoder
 the hidden states), a .json file nested lists by name.
@@ -92,6 +94,7 @@ Examples:
   hearken inspect gradients --prompt 'Mia the fox lost' --only '*.wte.weight' --out g.npy
   hearken inspect gradients --model DIR --ids 1,2,3 --targets 2,3,4 --out gradients.safetensors
   hearken inspect gradients --model CLASSIFIER --prompt 'A fine film' --targets positive
+  hearken inspect gradients --model T5 --ids 8774,1 --decoder-ids 0,644 --targets 644,1 --out g.safetensors
   hearken inspect gradients --model ANSWERS --ids 1,2,3,4 --type-ids 0,0,1,1 --targets 2,3 --out g.json
 
 Keys of --json:
@@ -103,8 +106,9 @@ pub(super) fn logits(arguments: &LogitArguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
     let given = arguments.tokens.on(read, &model)?;
     arguments.output.check(&model.directory)?;
-    let mut found =
-        no_grad(|| models::outputs(model.model.as_ref(), &given.tokens(), &Pass::evaluate()));
+    let first = given.first();
+    let tokens = given.tokens(&first);
+    let mut found = no_grad(|| models::outputs(model.model.as_ref(), &tokens, &Pass::evaluate()));
     // What most people look for comes first.
     found.sort_by_key(|(name, _)| *name != "logits");
     let tensors: Vec<(&str, &Tensor)> =
@@ -154,7 +158,8 @@ pub(super) fn gradients(arguments: &GradientArguments) -> Result<(), Failure> {
         texts => given.targets(&model, texts)?,
     };
     arguments.output.check(&model.directory)?;
-    let (tokens, pass) = (given.tokens(), Pass::evaluate());
+    let first = given.first();
+    let (tokens, pass) = (given.tokens(&first), Pass::evaluate());
     let loss = models::loss(model.model.as_ref(), &tokens, &targets, &pass, Options::default())?;
     if loss.weight == 0.0 {
         let hint = "give a text of two tokens or more, or --targets that count";

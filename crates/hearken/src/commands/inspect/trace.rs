@@ -52,6 +52,7 @@ Examples:
   hearken inspect trace --model DIR --ids 1,2,3 --targets 2,3,4 --out trace.safetensors
   hearken inspect trace --model DIR --ids 1,2,3 --only '*.attention.weights' --out trace.safetensors
   hearken inspect trace --model DIR --ids 1,2,3 --only 'blocks.3.attention.weights[2]' --out head.safetensors
+  hearken inspect trace --model T5 --ids 8774,296,1 --decoder-ids 0,644 --only '*.cross_attention.weights' --out t.safetensors
 
 Names, where N counts blocks from 0 (T tokens, C width, H heads of width D, K heads of keys and
 values, F feed-forward width, V tokens that there are):
@@ -77,6 +78,8 @@ values, F feed-forward width, V tokens that there are):
   norm                              (T, C)
   pooled                            (C)        of encoders with a pooler
   logits                            (T, V)     of encoders also (N) or (T, N) for N labels
+In an encoder-decoder names begin with encoder. or decoder., and attention of the target (T) to the
+source (S) is blocks.N.cross_attention, between blocks.N.norm_cross and residual_cross.
 d.NAME is the gradient of a value; NAME[h] is head h alone.
 
 A .npy file holds one value: choose it with --only.
@@ -99,7 +102,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         texts => Some(given.targets(&model, texts)?),
     };
     arguments.output.check(&model.directory)?;
-    let tokens = given.tokens();
+    let first = given.first();
+    let tokens = given.tokens(&first);
     let traced = trace_model(model.model.as_ref(), &tokens, targets.as_ref(), &options);
     write(arguments, &traced.map_err(with_flags)?)
 }

@@ -15,7 +15,6 @@ use hearken_kernels::attention as kernel;
 use hearken_kernels::attention::Rows;
 use hearken_kernels::attention::pages::{Decoding, FEW_QUERIES, Sequence, gather};
 use hearken_kernels::attention::scores::{And, Chosen, Full};
-use hearken_kernels::dry;
 use hearken_tensor::ops::attention::{
     Attend, attention, attention_packed, top_keys, top_keys_packed,
 };
@@ -155,7 +154,7 @@ impl Softmax {
             let data = &packed.data()[rows.start * row..rows.end * row];
             let kept = state.key_values();
             let (keys, values) = (&data[query_columns..], &data[query_columns + key_columns..]);
-            kept.put(start, rows.len(), keys, values, row);
+            kept.put(start, rows.len(), keys, values, [row; 2]);
             let (queries, keys) = (rows.len(), start + rows.len());
             let mut seen = rule([queries, keys], prefix);
             let parts = [heads, kv_heads, kv_heads];
@@ -222,28 +221,13 @@ impl Softmax {
     ) -> Vec<KeyValues> {
         let [_, tokens, key_columns] = keys.dims();
         let [_, _, value_columns] = values.dims();
-        assert_eq!(self.heads.columns()[1..], [key_columns, value_columns], "columns of a source");
-        let rows = |row: usize, length: usize| {
-            // Keys and values stand next to each other, as in a packed projection.
-            let part = |data: &[f32], columns: usize, token: usize| {
-                data[(row * tokens + token) * columns..][..columns].to_vec()
-            };
-            let packed = (0..length).flat_map(|token| {
-                let mut both = part(keys.data(), key_columns, token);
-                both.extend(part(values.data(), value_columns, token));
-                both
-            });
-            packed.collect::<Vec<f32>>()
-        };
-        let kept = lengths.iter().enumerate().map(|(row, length)| {
+        let lengths = lengths.iter().enumerate();
+        let kept = lengths.map(|(row, length)| {
+            let first = row * tokens;
+            let (keys, values) =
+                (&keys.data()[first * key_columns..], &values.data()[first * value_columns..]);
             let mut kept = self.empty(kind);
-            if dry::is_on() {
-                kept.put(0, *length, &[], &[], 0);
-            } else {
-                let packed = rows(row, *length);
-                let values = packed.get(key_columns..).unwrap_or_default();
-                kept.put(0, *length, &packed, values, key_columns + value_columns);
-            }
+            kept.put(0, *length, keys, values, [key_columns, value_columns]);
             kept
         });
         kept.collect()
