@@ -59,7 +59,7 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<PathBuf>,
     /// What pairs are made of for encoder-decoders, if there are no files.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub generated: Option<Conversion>,
     /// The field of JSON lines or the column of a table that holds the text.
     pub field: String,
@@ -96,7 +96,7 @@ impl Setting for DataConfig {
             Ok(Self {
                 paths: t.or("paths", Vec::new())?,
                 targets: t.or("targets", Vec::new())?,
-                generated: t.optional::<Generated>("generated")?.map(|generated| generated.0),
+                generated: t.optional("generated")?,
                 field: t.or("field", "text".to_owned())?,
                 second: t.optional("second")?,
                 label: t.or("label", "label".to_owned())?,
@@ -117,25 +117,6 @@ impl Default for DataConfig {
     fn default() -> Self {
         settings::default()
     }
-}
-
-/// A conversion by its name.
-struct Generated(Conversion);
-
-impl Setting for Generated {
-    fn read(value: &Value<'_>) -> Result<Self> {
-        let name = value.name(&Conversion::ALL.map(Conversion::name))?;
-        let found = Conversion::ALL.into_iter().find(|conversion| conversion.name() == name);
-        Ok(Self(found.unwrap_or(Conversion::Dates)))
-    }
-}
-
-#[expect(clippy::ref_option, reason = "serde hands the field over as it is")]
-fn by_name<S: serde::Serializer>(
-    conversion: &Option<Conversion>,
-    to: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    conversion.map(Conversion::name).serialize(to)
 }
 
 /// What exactly a model learns; decoders have no such choices.
