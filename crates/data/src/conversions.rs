@@ -26,8 +26,10 @@ mod numbers;
 use crate::batches::key;
 use crate::tokenizer::Tokenizer;
 use dates::Date;
+use hearken_base::names;
 use hearken_tensor::rng::Rng;
 use numbers::Style;
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 const TRAINING_SITE: u64 = 0x636f_6e76_6572_7400; // "convert"
@@ -38,7 +40,8 @@ const PART_SITE: u64 = 0x636f_6e76_7061_7274; // "convpart"
 const PARTS: u64 = 8;
 
 /// From one way of writing to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Conversion {
     /// Dates in words to ISO 8601.
     Dates,
@@ -50,19 +53,13 @@ pub enum Conversion {
     Digits,
 }
 
+names!(Conversion {
+    "dates" => Dates, "iso-dates" => IsoDates, "numbers" => Numbers, "digits" => Digits
+});
+
 impl Conversion {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Dates, Self::IsoDates, Self::Numbers, Self::Digits];
-
-    /// Its name in configurations and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Dates => "dates",
-            Self::IsoDates => "iso-dates",
-            Self::Numbers => "numbers",
-            Self::Digits => "digits",
-        }
-    }
 
     /// Source and target of a row of a training step.
     pub fn pair(self, seed: u64, step: u64, row: u64) -> [String; 2] {

@@ -287,19 +287,20 @@ impl Alignment {
         }
     }
 
-    fn grid<R>(&self, draw: impl FnOnce(&Grid<'_>) -> R) -> R {
-        let (title, cells) = (self.title(), self.weights.concat());
-        draw(&Grid { title: &title, rows: &self.target, columns: &self.source, cells: &cells })
-    }
-
     /// A picture for a page of its own.
     pub fn svg(&self) -> String {
-        self.grid(|grid| grid.large_svg())
+        let (title, cells) = (self.title(), self.weights.concat());
+        self.grid(&title, &cells).large_svg()
     }
 
     /// A picture among others.
     pub fn small_svg(&self) -> String {
-        self.grid(|grid| grid.svg())
+        let (title, cells) = (self.title(), self.weights.concat());
+        self.grid(&title, &cells).svg()
+    }
+
+    fn grid<'a>(&'a self, title: &'a str, cells: &'a [f32]) -> Grid<'a> {
+        Grid { title, rows: &self.target, columns: &self.source, cells }
     }
 }
 

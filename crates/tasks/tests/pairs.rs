@@ -164,7 +164,7 @@ fn what_cannot_be_used_is_counted_or_named() {
     assert!(cut.starts_with("2 of 62 training pairs are longer than 48 tokens on a side"), "{cut}");
     assert!(cut.ends_with("rows.tsv, line 62"), "{cut}");
 
-    let mut refuse = |change: &dyn Fn(&mut RunConfig)| {
+    let refuse = |change: &dyn Fn(&mut RunConfig)| {
         let mut config = config.clone();
         change(&mut config);
         let run = RunDirectory::create(&dir.path().join("refused"), &FILES).unwrap();

@@ -98,13 +98,11 @@ impl Reader for Parallel {
             (None, None) => Ok(None),
             (Some(source), Some(target)) => Ok(Some(record(source, target))),
             (source, _) => {
-                let short = usize::from(source.is_some());
+                let [sources, targets] = self.names.each_ref().map(|name| name.display());
+                let (short, long) =
+                    if source.is_some() { (targets, sources) } else { (sources, targets) };
                 Err(Problem::new(
-                    format!(
-                        "{} has no line {at}, and {} has",
-                        self.names[short].display(),
-                        self.names[1 - short].display()
-                    ),
+                    format!("{short} has no line {at}, and {long} has"),
                     "line i of the one file belongs to line i of the other: both have as many",
                 ))
             }

@@ -277,10 +277,12 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
         let sets: Vec<String> = task.into_iter().chain(sets).collect();
         let pairs =
             !arguments.sides.source.is_empty() || matches!(arguments.task, Some(TaskName::Denoise));
-        let default = match paths.is_empty() {
-            _ if pairs => "translation",
-            true => "stories",
-            false => "shakespeare-fast",
+        let default = if pairs {
+            "translation"
+        } else if paths.is_empty() {
+            "stories"
+        } else {
+            "shakespeare-fast"
         };
         let mut config = match &arguments.config {
             None if arguments.init.is_some() => {

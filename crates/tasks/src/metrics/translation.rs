@@ -186,9 +186,10 @@ fn words_13a(text: &str) -> String {
     let is_sign = |c: char| c.is_ascii_punctuation() && !matches!(c, '\'' | '-' | '.' | ',');
     let mut spaced = vec![' '];
     for character in line.chars() {
-        match is_sign(character) {
-            true => spaced.extend([' ', character, ' ']),
-            false => spaced.push(character),
+        if is_sign(character) {
+            spaced.extend([' ', character, ' ']);
+        } else {
+            spaced.push(character);
         }
     }
     spaced.push(' ');

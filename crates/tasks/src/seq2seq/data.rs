@@ -16,7 +16,7 @@ use hearken_data::conversions;
 use hearken_data::labelled::{self, Answer, Ask, Dataset, Fields, Row};
 use hearken_data::tokenizer::{Special, SpecialText, Tokenizer};
 use hearken_tensor::rng::Rng;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Batches of similar lengths are made of so many.
@@ -76,7 +76,7 @@ impl PairData {
         }
         let all = read_pairs(config)?;
         check_unchanged(&all, place)?;
-        Self::pairs(config, all, place, given, hold_out, report)
+        Self::pairs(config, &all, place, given, hold_out, report)
     }
 
     /// Pairs that are made.
@@ -213,14 +213,14 @@ impl PairData {
     /// Pairs of texts.
     fn pairs(
         config: &RunConfig,
-        all: Dataset,
+        all: &Dataset,
         place: &Workplace<'_>,
         given: Option<Tokenizer>,
         hold_out: HoldOut,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         let mut notes = all.notes.clone();
-        let (train, held) = parted(config, &all, hold_out, &mut notes)?;
+        let (train, held) = parted(config, all, hold_out, &mut notes)?;
         let tokenizer = tokenizer_of(config, &train, place, given, &mut notes, report)?;
         if hold_out == HoldOut::Share && !place.resumed {
             tokenizer.save(&place.path.join(TOKENIZER))?;
@@ -232,7 +232,7 @@ impl PairData {
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
         let mut batches: Option<Box<dyn Batches>> = None;
         if hold_out == HoldOut::Share {
-            let pairs = sides.training(&train, &all, &mut notes)?;
+            let pairs = sides.training(&train, all, &mut notes)?;
             let (rows, seed) = (config.train.batch_size, config.train.seed);
             batches = Some(Box::new(Shuffled::new(pairs, rows, seed).grouped_by_length(POOL)));
         }
@@ -265,11 +265,7 @@ fn read_pairs(config: &RunConfig) -> Result<Dataset> {
     read_files(&data.paths, &data.targets, config)
 }
 
-fn read_files(
-    paths: &[std::path::PathBuf],
-    targets: &[std::path::PathBuf],
-    config: &RunConfig,
-) -> Result<Dataset> {
+fn read_files(paths: &[PathBuf], targets: &[PathBuf], config: &RunConfig) -> Result<Dataset> {
     if !targets.is_empty() {
         return labelled::read_parallel(paths, targets);
     }
@@ -310,9 +306,7 @@ fn parted(
 }
 
 /// A source file, its target file, and so on.
-fn in_turns(
-    paths: &[std::path::PathBuf],
-) -> Result<(Vec<std::path::PathBuf>, Vec<std::path::PathBuf>)> {
+fn in_turns(paths: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     if !paths.len().is_multiple_of(2) {
         return Err(Error::new(
             format!("data.held_out names {} files", paths.len()),

@@ -163,7 +163,7 @@ impl Task for Seq2Seq {
         let mut body = String::from("<div class=\"heads\">\n");
         let mut shown = 0;
         for [source, said] in self.translated(4 * ALIGNED)? {
-            if shown == ALIGNED || source.len().max(said.len()) > MOST_ALIGNED || said.is_empty() {
+            if shown == ALIGNED || source.len().max(said.len()) > MOST_ALIGNED {
                 continue;
             }
             let alignment = Alignment::of(
