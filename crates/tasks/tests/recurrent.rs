@@ -34,6 +34,29 @@ checkpoint_every = 4
 observe_every = 4
 "#;
 
+const PAIRS: &str = r#"
+[model]
+kind = "recurrent-seq2seq"
+context = 48
+layers = 1
+width = 16
+dropout = 0.1
+
+[data]
+generated = "dates"
+stories = 12
+
+[train]
+steps = 9
+batch_size = 8
+lr = 1e-2
+schedule = { kind = "constant", warmup = 0 }
+side_by_side = 2
+evaluate_every = 4
+checkpoint_every = 4
+observe_every = 4
+"#;
+
 /// Lines that differ only by their first letters, which are far back when the difference counts.
 fn text() -> String {
     let words = ["river", "stone", "cloud", "ember"];
@@ -58,10 +81,16 @@ fn kinds() -> Vec<(&'static str, Vec<&'static str>)> {
         ("lstm in parts", vec!["model.cell=\"lstm\"", "train.side_by_side=2"]),
         ("random windows", vec!["data.windows=\"random\""]),
         ("convolution", vec![]),
+        ("bahdanau", vec![]),
+        ("fixed", vec!["model.attention=\"none\"", "model.cell=\"lstm\""]),
     ]
 }
 
 fn of_kind(dir: &Path, name: &str, sets: &[&str]) -> RunConfig {
+    if name == "bahdanau" || name == "fixed" {
+        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        return RunConfig::parse(PAIRS, "pairs", &sets).unwrap();
+    }
     if name != "convolution" {
         return config(dir, sets);
     }
