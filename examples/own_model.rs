@@ -57,7 +57,7 @@ impl Classifier {
     fn logits(&self, ids: &[u32], pass: &Pass) -> Var {
         let rows = ids.len() / LENGTH;
         let x = self.embedding.forward(ids, [rows, LENGTH]); // (B, T, C)
-        let hidden = self.stack.forward(x, None, pass, None); // (B, T, C)
+        let hidden = self.stack.forward(x, &[], pass, None); // (B, T, C)
         self.head.forward(&mean_over(&hidden, 1)) // (B, C) → (B, V)
     }
 }

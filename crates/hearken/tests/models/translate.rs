@@ -114,7 +114,7 @@ fn an_alignment_is_a_table_a_picture_and_json() {
             .succeeded();
     assert!(shown.stdout.contains("layer 1, mean over heads"), "{}", shown.stdout);
     assert!(shown.stdout.contains("March") && shown.stdout.contains("</s>"), "{}", shown.stdout);
-    let drawn = std::fs::read_to_string(picture).unwrap();
+    let drawn = std::fs::read_to_string(&picture).unwrap();
     assert!(drawn.starts_with("<svg") && drawn.contains(">March</text>"), "{drawn}");
     let rest = ["--tokens", "4", "--show-alignment", "--layer", "0", "--head", "2", "--json", text];
     let found = &json(&mut translate(dir.path(), &rest))[0]["alignment"];
