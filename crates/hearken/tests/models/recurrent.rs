@@ -42,6 +42,39 @@ fn every_kind_is_planned_trained_resumed_evaluated_and_writes() {
 }
 
 #[test]
+fn recurrent_translators_learn_from_pairs_and_show_where_they_looked() {
+    let dir = tempfile::tempdir().unwrap();
+    for preset in ["numbers-bahdanau", "numbers-fixed"] {
+        let plan = run(&mut hearken(&["plan", "--config", preset, "--json"])).succeeded();
+        assert!(parse(&plan.stdout)["parameters"].as_u64().unwrap() > 100_000, "{preset}");
+        let out = dir.path().join(preset).to_str().unwrap().to_owned();
+        let sets = ["--set", "model.width=16", "--set", "data.stories=20"];
+        let train = ["train", "--config", preset, "--out", &out, "--steps", "4", "--quiet"];
+        run(&mut hearken(&[&train[..], &sets].concat())).succeeded();
+        let eval = run(&mut hearken(&["eval", "--model", &out, "--json"])).succeeded();
+        assert!(parse(&eval.stdout)["metrics"]["exact_match"].is_number(), "{}", eval.stdout);
+        let translate = ["translate", "--model", &out, "--tokens", "6", "one hundred and five"];
+        run(&mut hearken(&translate)).succeeded();
+        let aligned =
+            run(&mut hearken(&[&translate[..], &["--show-alignment", "--json"]].concat()));
+        if preset == "numbers-fixed" {
+            aligned.refused("attends to the source");
+            continue;
+        }
+        let found = &parse(&aligned.succeeded().stdout)["alignment"];
+        let (source, target) = (&found["source"], &found["target"]);
+        let weights = found["weights"].as_array().unwrap();
+        assert_eq!(weights.len(), target.as_array().unwrap().len());
+        for row in weights {
+            let row: Vec<f64> =
+                row.as_array().unwrap().iter().map(|w| w.as_f64().unwrap()).collect();
+            assert_eq!(row.len(), source.as_array().unwrap().len());
+            assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-4, "{row:?}");
+        }
+    }
+}
+
+#[test]
 fn bad_configurations_are_refused() {
     for (preset, set, message) in [
         ("lstm-small", "model.cell=lstn", "lstm"),
