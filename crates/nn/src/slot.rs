@@ -71,7 +71,11 @@ impl Slot {
     /// Makes the first so many tokens a prefix, which is seen by all of it and by what follows: for
     /// prefix language models. They must be read in one step, and nothing before.
     pub fn set_prefix(&mut self, tokens: usize) {
-        assert!(self.is_empty(), "a prefix begins a sequence, and {} tokens were read", self.length);
+        assert!(
+            self.is_empty(),
+            "a prefix begins a sequence, and {} tokens were read",
+            self.length
+        );
         self.prefix = tokens;
     }
 

@@ -132,7 +132,10 @@ fn mixtures() -> Vec<(&'static str, DecoderConfig)> {
     vec![
         ("mixtral", DecoderConfig { tied: false, ..mixtral }),
         ("plain experts", experts(ExpertsConfig { top: 3, balance: 0.5, ..ExpertsConfig::new(5) })),
-        ("one expert each", experts(ExpertsConfig { normalised: false, top: 1, ..ExpertsConfig::new(3) })),
+        (
+            "one expert each",
+            experts(ExpertsConfig { normalised: false, top: 1, ..ExpertsConfig::new(3) }),
+        ),
         ("full experts", experts(ExpertsConfig { capacity, z_loss: 0.1, ..ExpertsConfig::new(4) })),
     ]
 }

@@ -81,7 +81,8 @@ fn shared_projections_have_fewer_rows_and_the_same_values() {
         [(Shared::None, 48), (Shared::QueryKey, 32), (Shared::KeyValue, 32), (Shared::All, 16)]
     {
         let model = with(|config| config.stack.shared_projections = shared);
-        let weight = model.parameters().iter().find(|p| p.name() == "blocks.0.attention.qkv.weight");
+        let weight =
+            model.parameters().iter().find(|p| p.name() == "blocks.0.attention.qkv.weight");
         assert_eq!(weight.unwrap().shape().dims(), [rows, 16], "{shared:?}");
         let [q, k, v] = ["queries", "keys", "values"].map(|name| {
             seen(&model, &tokens, Pass::evaluate(), &format!("blocks.1.attention.{name}"))
@@ -212,9 +213,12 @@ fn losses_of_routers_are_added_to_the_mean() {
     for (block, router) in routers.enumerate() {
         let x = seen(&model, &tokens, Pass::evaluate(), &format!("blocks.{block}.norm2"));
         for x in x.data().chunks(16) {
-            let logits = router.value().data().chunks(16).map(|row| {
-                row.iter().zip(x).map(|(w, x)| f64::from(w * x)).sum::<f64>()
-            }).collect::<Vec<f64>>();
+            let logits = router
+                .value()
+                .data()
+                .chunks(16)
+                .map(|row| row.iter().zip(x).map(|(w, x)| f64::from(w * x)).sum::<f64>())
+                .collect::<Vec<f64>>();
             let z = logits.iter().map(|x| x.exp()).sum::<f64>().ln();
             want += z * z / 22.0;
         }

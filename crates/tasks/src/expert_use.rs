@@ -47,9 +47,9 @@ impl ExpertUse {
         for batch in batches {
             let tokens = tokens(&batch, false);
             let real = tokens.layout.real(tokens.shape());
-            let counted = real.as_ref().map_or(batch.inputs.len(), |real| {
-                real.iter().filter(|real| **real).count()
-            });
+            let counted = real
+                .as_ref()
+                .map_or(batch.inputs.len(), |real| real.iter().filter(|real| **real).count());
             let shares = move |router: &Tensor| {
                 let routes = Routes::new(router.data(), count, top, real.as_deref(), None);
                 Tensor::new([count], &routes.shares())
@@ -106,7 +106,9 @@ impl ExpertUse {
         let count = self.layers.first().map_or(0, |(_, shares)| shares.len());
         let even = 1.0 / count.max(1) as f64;
         let mut body = String::from("<table>\n<thead><tr><th>layer</th>");
-        (0..count).for_each(|e| drop(write!(body, "<th>expert {e}</th>")));
+        for e in 0..count {
+            let _ = write!(body, "<th>expert {e}</th>");
+        }
         body.push_str("</tr></thead>\n<tbody>\n");
         for (layer, shares) in &self.layers {
             let _ = write!(body, "<tr><td>{}</td>", escape(layer));
@@ -174,7 +176,10 @@ mod tests {
         assert_eq!(seen.observed()[1].layer, "blocks.1");
         let exhibit = seen.exhibit();
         assert_eq!(exhibit.body.matches("<td style").count(), 2 * 4);
-        assert!(ExpertUse::measure(&Decoder::drawn(variants::base(), 1), [batch()].into_iter()).is_none());
+        assert!(
+            ExpertUse::measure(&Decoder::drawn(variants::base(), 1), [batch()].into_iter())
+                .is_none()
+        );
     }
 
     #[test]

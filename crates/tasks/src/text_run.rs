@@ -12,8 +12,8 @@
 use crate::config::RunConfig;
 use crate::data::{FILES, TextData};
 use crate::next_token::NextToken;
-use crate::prefix::Prefixes;
 use crate::open::OpenModel;
+use crate::prefix::Prefixes;
 use hearken_base::{Error, Kind, Result};
 use hearken_nn::models;
 use hearken_nn::scope::Weights;

@@ -135,8 +135,7 @@ fn experts_and_prefixes_go_on_with_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();
     let experts = "model.experts={ count = 4, top = 2, capacity = 1.0 }";
     let prefix = ["model.prefix=true", "data.prefix={ kind = \"share\", most = 0.75 }"];
-    let separator =
-        ["model.prefix=true", "data.prefix={ kind = \"separator\", text = \". \" }"];
+    let separator = ["model.prefix=true", "data.prefix={ kind = \"separator\", text = \". \" }"];
     for (name, sets) in
         [("experts", &[experts][..]), ("prefix", &prefix[..]), ("separator", &separator[..])]
     {

@@ -1,7 +1,7 @@
 //! Which expert computes which token.
 
-use hearken_kernels::routing::{self, NOWHERE};
 use hearken_kernels::dry;
+use hearken_kernels::routing::{self, NOWHERE};
 
 /// The choices of N tokens, `top` experts each, and which of them are computed.
 ///
@@ -47,7 +47,8 @@ impl Routes {
         let is_real = |n: usize| real.is_none_or(|real| real[n]);
         let tokens = (0..rows).filter(|n| is_real(*n)).count();
         let even = (top * tokens) as f64 / experts.max(1) as f64;
-        let most = capacity.map_or(usize::MAX, |capacity| (f64::from(capacity) * even).ceil() as usize);
+        let most =
+            capacity.map_or(usize::MAX, |capacity| (f64::from(capacity) * even).ceil() as usize);
         let mut routes = Self {
             top,
             places: vec![NOWHERE; chosen.len()],

@@ -164,7 +164,11 @@ impl Watch {
                         self.layers(*step, &facts);
                     }
                     // What heads and experts did is not in the file; that it was said is.
-                    Entry::Warning { step, about: kind @ (Kind::AttentionCollapsed | Kind::ExpertUnused), .. } => {
+                    Entry::Warning {
+                        step,
+                        about: kind @ (Kind::AttentionCollapsed | Kind::ExpertUnused),
+                        ..
+                    } => {
                         let (message, hint) = (String::new(), String::new());
                         self.unless_silent(*step, Warning { kind: *kind, message, hint });
                     }

@@ -44,9 +44,8 @@ fn largest(scores: &[f32], kept: &mut [u32]) {
     let seen = |j: &u32| scores[*j as usize] != f32::NEG_INFINITY;
     let mut places: Vec<u32> = (0..scores.len() as u32).filter(seen).collect();
     if places.len() > kept.len() {
-        let better = |a: &u32, b: &u32| {
-            scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b))
-        };
+        let better =
+            |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
         places.select_nth_unstable_by(kept.len() - 1, better);
         places.truncate(kept.len());
         places.sort_unstable();

@@ -17,9 +17,8 @@ pub struct SoftmaxConfig {
 
 impl Setting for SoftmaxConfig {
     fn read(value: &Value<'_>) -> Result<Self> {
-        value.table(|t| {
-            Ok(Self { top: t.optional("top")?, temperature: t.or("temperature", 1.0)? })
-        })
+        value
+            .table(|t| Ok(Self { top: t.optional("top")?, temperature: t.or("temperature", 1.0)? }))
     }
 }
 

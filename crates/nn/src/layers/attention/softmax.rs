@@ -120,7 +120,16 @@ impl Softmax {
         pass: &'a Pass,
     ) -> Watched<'a> {
         let dropout = self.dropout.noise(pass);
-        Watched { heads: &self.heads, scale: self.scale(), at, pass, rotated, rule, learned, dropout }
+        Watched {
+            heads: &self.heads,
+            scale: self.scale(),
+            at,
+            pass,
+            rotated,
+            rule,
+            learned,
+            dropout,
+        }
     }
 
     /// What it remembers of a sequence that has not begun.
