@@ -97,6 +97,11 @@ impl Pass {
         Self { noise: Some(noise), ..Self::default() }
     }
 
+    /// The same pass with other noise.
+    pub fn with_noise(&self, noise: Noise) -> Self {
+        Self { noise: Some(noise), ..self.clone() }
+    }
+
     /// The same pass over a batch that is laid out like this.
     pub fn over(mut self, layout: Layout) -> Self {
         self.layout = layout;

@@ -106,7 +106,9 @@ impl ExpertUse {
         let count = self.layers.first().map_or(0, |(_, shares)| shares.len());
         let even = 1.0 / count.max(1) as f64;
         let mut body = String::from("<table>\n<thead><tr><th>layer</th>");
-        (0..count).for_each(|e| drop(write!(body, "<th>expert {e}</th>")));
+        for e in 0..count {
+            let _ = write!(body, "<th>expert {e}</th>");
+        }
         body.push_str("</tr></thead>\n<tbody>\n");
         for (layer, shares) in &self.layers {
             let _ = write!(body, "<tr><td>{}</td>", escape(layer));

@@ -75,6 +75,8 @@ const SMALLEST_UPDATE: f64 = 1e-6;
 const SETTLING: u64 = 20;
 /// Entropy below this share of the most there can be is a collapse.
 const COLLAPSED: f64 = 0.02;
+/// Steps that a router has to find its balance.
+const BALANCED: u64 = 200;
 /// An expert with less than this part of an even share is not used.
 const UNUSED: f64 = 0.1;
 /// Choices per expert that are enough to tell: none of 40 by chance is one in e⁴⁰.
@@ -406,6 +408,9 @@ impl Watch {
 
     /// Now and then, after a look at the use of experts.
     pub fn experts(&mut self, step: u64, seen: &Observation) -> Vec<Warning> {
+        if step < BALANCED {
+            return Vec::new();
+        }
         let unused = seen.experts.iter().find_map(|layer| {
             let count = layer.shares.len();
             let even = 1.0 / count.max(1) as f64;

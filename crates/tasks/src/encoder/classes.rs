@@ -40,12 +40,10 @@ impl Objective for Classes {
             }
             Some(Labels::Classes(classes)) => match &self.weights {
                 None => model.class_loss(&tokens, classes, &pass, self.common.options),
-                Some(weights) => weighted(
-                    &model.class_logits(&tokens, &pass),
-                    classes,
-                    weights,
-                    self.common.options,
-                ),
+                Some(weights) => Loss::with_auxiliary(&pass, |pass| {
+                    let logits = model.class_logits(&tokens, pass);
+                    weighted(&logits, classes, weights, self.common.options)
+                }),
             },
             other => unreachable!("a classifier was given {other:?}"),
         }

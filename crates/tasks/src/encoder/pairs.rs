@@ -50,8 +50,6 @@ impl Objective for Contrast {
         let model = encoder(model);
         let how = unit(model);
         let second = Noise { seed: noise.seed ^ SECOND, ..noise };
-        let a = model.embed(&self.common.tokens(batch), how, &Pass::train(noise)); // (B, C)
-        let b = model.embed(&other_tokens(source, batch.rows), how, &Pass::train(second));
         let factor = (1.0 / self.temperature) as f32;
         let targets: Vec<u32> = (0..batch.rows as u32).collect();
         let options = Options { reduction: Reduction::Sum, ..self.common.options };
@@ -59,8 +57,13 @@ impl Objective for Contrast {
             let logits = scale(matmul_transposed(x, y), factor); // (B, B)
             cross_entropy(logits, &targets, options)
         };
-        let sum = scale(one_way(&a, &b) + one_way(&b, &a), 0.5);
-        Loss { sum, weight: batch.rows as f64 }
+        Loss::with_auxiliary(&Pass::train(noise), |pass| {
+            let a = model.embed(&self.common.tokens(batch), how, pass); // (B, C)
+            let pass = pass.with_noise(second);
+            let b = model.embed(&other_tokens(source, batch.rows), how, &pass);
+            let sum = scale(one_way(&a, &b) + one_way(&b, &a), 0.5);
+            Loss { sum, weight: batch.rows as f64 }
+        })
     }
 
     fn outputs(&self, model: &dyn Model, batch: &Batch) -> Vec<Tensor> {

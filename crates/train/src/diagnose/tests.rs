@@ -151,7 +151,7 @@ fn collapsed_attention_is_seen_when_most_heads_are() {
 fn unused_experts_are_seen_where_there_are_choices_enough() {
     let seen = |shares: &[f64], choices| {
         let layer = LayerExperts { layer: "blocks.1".to_owned(), shares: shares.to_vec(), choices };
-        watch().experts(50, &Observation { experts: vec![layer], ..Observation::default() })
+        watch().experts(BALANCED, &Observation { experts: vec![layer], ..Observation::default() })
     };
     assert_eq!(seen(&[0.5, 0.3, 0.1, 0.1], 400), []);
     assert_eq!(seen(&[0.5, 0.49, 0.01, 0.0], 100), []);
