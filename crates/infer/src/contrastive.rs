@@ -10,7 +10,7 @@
 //! and the best is written, of equal ones the more likely. α = 0 is greedy. Every candidate is read,
 //! all k in one step, to know its hidden state; that of the chosen one is the next step's.
 
-use crate::engine::not_a_number;
+use crate::engine::{no_hidden_states, not_a_number};
 use crate::generate::{Finish, Flow, Request, Step};
 use crate::sampler::{Candidate, Sampling};
 use hearken_base::{Error, Result};
@@ -71,13 +71,19 @@ struct Seen {
 }
 
 impl Seen {
-    fn read(model: &dyn Generates, request: &Request, tokens: &[u32], start: usize) -> Self {
+    fn read(
+        model: &dyn Generates,
+        request: &Request,
+        tokens: &[u32],
+        start: usize,
+    ) -> Result<Self> {
         let mut slot = model.slot(request.cache.unwrap_or_default());
-        let rows = model.read(&mut [Feed { ids: &tokens[start..], slot: &mut slot }]);
+        let rows = model.hidden_after(&mut [Feed { ids: &tokens[start..], slot: &mut slot }]);
+        let rows = rows.ok_or_else(no_hidden_states)?; // (tokens, C)
         let width = rows.shape().width();
         let last = Tensor::new([1, width], &rows.data()[rows.data().len() - width..]);
         let hidden = rows.data().chunks_exact(width).map(direction).collect();
-        Self { slot, hidden, logits: model.logits_after(&last) }
+        Ok(Self { slot, hidden, logits: model.logits_after(&last) })
     }
 }
 
@@ -98,7 +104,7 @@ pub fn contrastive_search(
     let Request { prompt, most_tokens, ends, .. } = request;
     let mut tokens = prompt.clone();
     let start = prompt.len().saturating_sub(model.context());
-    let mut seen = Seen::read(model, request, &tokens, start);
+    let mut seen = Seen::read(model, request, &tokens, start)?;
     // The most likely first; all of them have their chance among all tokens.
     let all = Sampling::default();
     for written in 1..=*most_tokens {
@@ -108,14 +114,15 @@ pub fn contrastive_search(
         if seen.slot.len() >= model.context() {
             // No room to read a candidate: the older half is forgotten, as of any text.
             let start = tokens.len() - (model.context() / 2).max(1);
-            seen = Seen::read(model, request, &tokens, start);
+            seen = Seen::read(model, request, &tokens, start)?;
         }
         let mut candidates = all.candidates(seen.logits.data(), &tokens);
         candidates.truncate(search.candidates);
         let mut slots: Vec<Slot> = candidates.iter().map(|_| seen.slot.clone()).collect();
         let ids: Vec<[u32; 1]> = candidates.iter().map(|candidate| [candidate.id]).collect();
         let feeds = slots.iter_mut().zip(&ids).map(|(slot, id)| Feed { ids: id, slot });
-        let rows = model.read(&mut feeds.collect::<Vec<_>>()); // (k, C)
+        let rows = model.hidden_after(&mut feeds.collect::<Vec<_>>());
+        let rows = rows.ok_or_else(no_hidden_states)?; // (k, C)
         let width = rows.shape().width();
         let mut best: Option<(f64, usize, Vec<f32>)> = None;
         let alpha = f64::from(search.penalty);

@@ -252,6 +252,13 @@ pub(crate) fn window(start: usize, tokens: usize, context: usize) -> usize {
     if tokens - start > context { tokens - (context / 2).max(1) } else { start }
 }
 
+pub(crate) fn no_hidden_states() -> Error {
+    Error::new(
+        "this kind of model does not show its hidden states",
+        "drafts and contrastive search need a decoder: leave --draft and --contrastive out",
+    )
+}
+
 pub(crate) fn not_a_number() -> Error {
     Error::new(
         "the model's weights give NaN instead of probabilities",

@@ -14,7 +14,7 @@
 //! since both sums are equal: the text is drawn as if the draft did not exist. A greedy text is the
 //! same text, token by token.
 
-use crate::engine::{not_a_number, window};
+use crate::engine::{no_hidden_states, not_a_number, window};
 use crate::generate::{Finish, Flow, Request, Step};
 use crate::sampler::{Candidate, Sampling};
 use hearken_base::{Error, Result};
@@ -178,7 +178,8 @@ impl<'a> Reader<'a> {
     /// Reads what it has not read of `tokens`; gives the logits after the last `rows` (rows, V).
     fn read(&mut self, tokens: &[u32], rows: usize) -> Result<Tensor> {
         let ids = &tokens[self.start + self.slot.len()..];
-        let hidden = self.model.read(&mut [Feed { ids, slot: &mut self.slot }]); // (new, C)
+        let hidden = self.model.hidden_after(&mut [Feed { ids, slot: &mut self.slot }]);
+        let hidden = hidden.ok_or_else(no_hidden_states)?; // (new, C)
         let (all, width) = (hidden.shape().rows(), hidden.shape().width());
         let last = Tensor::new([rows, width], &hidden.data()[(all - rows) * width..]);
         let logits = self.model.logits_after(&last);

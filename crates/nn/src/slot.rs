@@ -107,7 +107,9 @@ impl Slot {
 
     /// Can it forget its last tokens? Sums cannot be taken apart: go back to a copy instead.
     pub fn can_be_cut(&self) -> bool {
-        !self.layers.iter().any(|state| matches!(state, LayerState::Sums(_)))
+        let kept =
+            |state: &LayerState| matches!(state, LayerState::KeyValues(_) | LayerState::Tokens(_));
+        self.layers.iter().all(kept)
     }
 
     /// Forgets all but the first `length` tokens; says whether it could.

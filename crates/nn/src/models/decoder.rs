@@ -105,6 +105,30 @@ impl Generates for Decoder {
         self.stack.recomputes()
     }
 
+    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        let ends: Vec<usize> = ends(feeds).collect();
+        let hidden = self.read(feeds);
+        let (data, width) = (hidden.data(), hidden.shape().width());
+        let last = ends.iter().flat_map(|end| &data[(end - 1) * width..end * width]);
+        let last: Vec<f32> = last.copied().collect();
+        self.logits_after(&Tensor::new([ends.len(), width], &last))
+    }
+
+    fn hidden_after(&self, feeds: &mut [Feed<'_>]) -> Option<Tensor> {
+        Some(self.read(feeds))
+    }
+}
+
+/// Where the rows of each sequence end.
+fn ends(feeds: &[Feed<'_>]) -> impl Iterator<Item = usize> {
+    feeds.iter().scan(0, |end, feed| {
+        *end += feed.ids.len();
+        Some(*end)
+    })
+}
+
+impl Decoder {
+    /// The last hidden states of all new tokens (rows, C).
     fn read(&self, feeds: &mut [Feed<'_>]) -> Tensor {
         no_grad(|| {
             if self.stack.recomputes() {
@@ -118,10 +142,8 @@ impl Generates for Decoder {
             hidden.into_value().reshape([rows, width])
         })
     }
-}
 
-impl Decoder {
-    /// The rows of [`Generates::read`], with every sequence read from its beginning.
+    /// The same, with every sequence read from its beginning.
     fn read_again(&self, feeds: &mut [Feed<'_>]) -> Tensor {
         let width = self.config.stack.width;
         let mut rows = Vec::new();

@@ -168,31 +168,23 @@ pub trait Generates: PredictsTokens {
         false
     }
 
-    /// What the head is multiplied with, of all new tokens of all sequences, which continue their
-    /// slots: (rows, C). The sequences may have any lengths and any numbers of new tokens; on vector
-    /// instruction sets what one gets is to the bit what it gets alone. Panics if one has no new
-    /// token, or more than the model's positions reach.
-    fn read(&self, feeds: &mut [Feed<'_>]) -> Tensor;
+    /// The logits after the last token of each sequence (N, V), which continue their slots. The
+    /// sequences may have any lengths and any numbers of new tokens; on vector instruction sets what
+    /// one gets is to the bit what it gets alone. Panics if one has no new token, or more than the
+    /// model's positions reach.
+    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor;
 
-    /// The logits after rows (rows, C) of [`Generates::read`]: (rows, V).
+    /// As [`Generates::step`], what the head is multiplied with, of all new tokens: (rows, C). `None`,
+    /// and nothing is read, of a model that does not show it.
+    fn hidden_after(&self, feeds: &mut [Feed<'_>]) -> Option<Tensor> {
+        let _ = feeds;
+        None
+    }
+
+    /// The logits after rows (rows, C) of [`Generates::hidden_after`]: (rows, V).
     fn logits_after(&self, hidden: &Tensor) -> Tensor {
         let [rows, width] = hidden.dims();
         no_grad(|| self.head().last_logits(&hidden.clone().reshape([rows, 1, width])))
-    }
-
-    /// The logits after the last token of each sequence (N, V), which continue their slots as those
-    /// of [`Generates::read`] do.
-    fn step(&self, feeds: &mut [Feed<'_>]) -> Tensor {
-        let lengths: Vec<usize> = feeds.iter().map(|feed| feed.ids.len()).collect();
-        let hidden = self.read(feeds);
-        let (data, width) = (hidden.data(), hidden.shape().width());
-        let mut end = 0;
-        let mut last = Vec::with_capacity(lengths.len() * width);
-        for length in &lengths {
-            end += length;
-            last.extend_from_slice(&data[(end - 1) * width..end * width]);
-        }
-        self.logits_after(&Tensor::new([lengths.len(), width], &last))
     }
 
     /// The logits after the last token of each sequence, (B, V), computed from scratch.
