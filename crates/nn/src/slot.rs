@@ -167,8 +167,9 @@ impl Slot {
     /// Can it forget its last tokens? Sums and recurrent states cannot be taken apart: go back to a
     /// copy instead.
     pub fn can_be_cut(&self) -> bool {
-        let kept = |state| matches!(state, &LayerState::Sums(_) | &LayerState::Carried(_));
-        !self.layers.iter().any(kept)
+        let kept =
+            |state: &LayerState| matches!(state, LayerState::KeyValues(_) | LayerState::Tokens(_));
+        self.layers.iter().all(kept)
     }
 
     /// Forgets all but the first `length` tokens; says whether it could.

@@ -52,6 +52,10 @@
 //! | `head.norm` | (T, C) | where the head of a masked language model has one |
 //! | `logits` | (T, V) | of encoders also (N) or (T, N) for N labels or numbers |
 //!
+//! Only softmax has `scores` and `weights`: other mechanisms never compute them. Where queries are
+//! keys (LSH), there are no `keys`. Of reversible layers, `residual_before` and `residual_after` are of
+//! the stream that attention reads, `residual_middle` of the other one.
+//!
 //! With post-norm, `residual_middle` and `residual_after` are the sums before the norms; the next
 //! `residual_before` is what the norm gave. In a model with two stacks, names begin with `encoder.`
 //! or `decoder.`. The gradient of a value is called `d.` and its name. `NAME[h]` is head h alone of a

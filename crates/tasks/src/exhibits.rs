@@ -65,6 +65,9 @@ fn attention(model: &dyn PredictsTokens, ids: &[u32], tokenizer: &Tokenizer) -> 
     let labels: Vec<String> = ids.iter().map(|id| shown(tokenizer, *id)).collect();
     let mut body = String::from("<div class=\"heads\">\n");
     let seen = taps.take();
+    if seen.is_empty() {
+        return None; // a mechanism that never has single weights
+    }
     for (name, weights) in seen.iter().take(MOST_HEADS) {
         let title = name.replace(".attention.weights[", " head ").replace(']', "");
         let grid = Grid { title: &title, rows: &labels, columns: &labels, cells: weights.data() };
