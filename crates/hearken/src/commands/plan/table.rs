@@ -89,7 +89,13 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
         }
     }
 
+    write_measured(out, terminal, report)
+}
+
+/// What a few real steps took, if some were taken.
+fn write_measured(out: &mut impl Write, terminal: Terminal, report: &Report) -> io::Result<()> {
     let Some(measured) = report.measured else { return Ok(()) };
+    let (memory, time) = (&report.memory, &report.time);
     writeln!(out)?;
     heading(out, terminal, "measured", " in a few steps, and how far off the plan was")?;
     let off = |planned: u64, measured: usize| {
