@@ -3,6 +3,7 @@
 use crate::Session;
 use crate::ask::Ask;
 use hearken_base::{Error, Result};
+use hearken_data::tokenizer::Tokenizer;
 use hearken_explain::flow::{block, part, words};
 use hearken_explain::update::Updates;
 use hearken_explain::{checked, stack_of};
@@ -42,7 +43,7 @@ pub(crate) fn model(session: &Session<'_>) -> Value {
             "placement": format!("{:?}", stack.norm.placement).to_lowercase(),
             "position": position(stack) },
         "tokenizer": session.pieces.as_ref().map(|pieces| json!({ "kind": pieces.kind(),
-            "size": subject.tokenizer.as_ref().map(|t| t.vocabulary_size()) })),
+            "size": subject.tokenizer.as_ref().map(Tokenizer::vocabulary_size) })),
         "can": { "write": model.generates().is_some(),
             "predict": model.predicts_tokens().is_some(),
             "learn": hearken_nn::models::TargetKind::of(model).is_some() },
