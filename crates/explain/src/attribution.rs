@@ -181,15 +181,17 @@ pub fn lens_at(
     let rows = Var::constant(Tensor::new([stages.len() * places.len(), width], &normed));
     let logits = no_grad(|| linear(&rows, &Var::constant(readout.table.clone()), None)); // (N, V)
     let mut each = logits.value().data().chunks(vocabulary.max(1));
-    let glimpse = |(stage, place): (&crate::Stage, &usize), logits: &[f32]| Glimpse {
+    let glimpse = |stage: &crate::Stage, place: usize, logits: &[f32]| Glimpse {
         stage: stage.name.clone(),
-        norm: crate::norm(row(&stage.value, *place)),
+        norm: crate::norm(row(&stage.value, place)),
         likeliest: likeliest(logits, count),
     };
-    Ok(stages
-        .iter()
-        .map(|stage| places.iter().zip(&mut each).map(|(p, l)| glimpse((stage, p), l)).collect())
-        .collect())
+    let mut found = Vec::new();
+    for stage in stages {
+        let pairs = places.iter().zip(&mut each);
+        found.push(pairs.map(|(place, logits)| glimpse(stage, *place, logits)).collect());
+    }
+    Ok(found)
 }
 
 impl Readout<'_> {

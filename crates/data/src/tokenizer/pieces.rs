@@ -31,8 +31,8 @@ pub struct Pieces<'a> {
 impl<'a> Pieces<'a> {
     /// Reads the rules of a tokenizer.
     pub fn of(tokenizer: &'a Tokenizer) -> Result<Self> {
-        let json: Value = serde_json::from_str(&tokenizer.to_json()?)
-            .map_err(|error| crate::error::tokenizer(error))?;
+        let json: Value =
+            serde_json::from_str(&tokenizer.to_json()?).map_err(crate::error::tokenizer)?;
         let model = json.get("model").unwrap_or(&Value::Null);
         let kind = model.get("type").and_then(Value::as_str).unwrap_or("unknown").to_owned();
         let mut ranks: HashMap<String, HashMap<String, usize>> = HashMap::new();

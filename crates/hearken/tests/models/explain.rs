@@ -79,3 +79,32 @@ fn what_cannot_be_explained_is_refused() {
         run(&mut with_model(&["explain"], directory.path(), rest)).refused(what);
     }
 }
+
+#[test]
+fn the_page_is_written_to_one_file_and_served_on_this_machine_only() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let directory = model_directory();
+    let file = directory.path().join("page.html");
+    let out = file.display().to_string();
+    let rest = ["--prompt", "abc", "--target", "d", "--out", &out];
+    run(&mut with_model(&["explain"], directory.path(), &rest)).succeeded();
+    let page = std::fs::read_to_string(&file).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("RECORDED"));
+
+    let mut command = with_model(&["explain"], directory.path(), &["--page"]);
+    let command = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut address = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let host = address.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    assert!(host.starts_with("127.0.0.1:"), "{address}");
+    let mut stream = std::net::TcpStream::connect(&host).unwrap();
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("hearken"), "{answer:.200}");
+    run(&mut with_model(&["explain"], directory.path(), &["--page", "--json"])).refused("--json");
+}

@@ -3,9 +3,11 @@
 use crate::Session;
 use crate::ask::Ask;
 use hearken_base::{Error, Result};
+use hearken_data::tokenizer::Tokenizer;
 use hearken_explain::flow::{block, part, words};
 use hearken_explain::update::Updates;
 use hearken_explain::{checked, stack_of};
+use hearken_nn::models::TargetKind;
 use hearken_tensor::{Param, Role};
 use serde_json::{Value, json};
 
@@ -29,6 +31,9 @@ pub(crate) fn model(session: &Session<'_>) -> Result<Value> {
         json!({ "name": name, "shape": symbolic(name, shape), "sentence": sentence,
             "formula": formula, "block": block(name), "part": part(name) })
     });
+    // What a target of one token or one label fits.
+    let kind_of_target = TargetKind::of(model);
+    let learns = matches!(kind_of_target, Some(TargetKind::Tokens | TargetKind::Classes(_)));
     let labels = model.classifies().map(|labels| labels.labels().to_vec());
     Ok(json!({
         "name": subject.name, "kind": kind(session), "summary": config.summary(),
@@ -42,10 +47,10 @@ pub(crate) fn model(session: &Session<'_>) -> Result<Value> {
             "placement": format!("{:?}", stack.norm.placement).to_lowercase(),
             "position": position(stack) },
         "tokenizer": session.pieces.as_ref().map(|pieces| json!({ "kind": pieces.kind(),
-            "size": subject.tokenizer.as_ref().map(|t| t.vocabulary_size()) })),
+            "size": subject.tokenizer.as_ref().map(Tokenizer::vocabulary_size) })),
         "can": { "write": model.generates().is_some(),
             "predict": model.predicts_tokens().is_some(),
-            "learn": hearken_nn::models::TargetKind::of(model).is_some() },
+            "learn": learns },
         "start": { "ids": subject.ids,
             "target": subject.target.map(|(place, id)| json!([place, id])) },
         "update_bytes": Updates::bytes(model, 1),

@@ -98,7 +98,7 @@ fn find(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Found> {
         let tensor = if ask.flag("gradient") {
             let hint = "choose a target first";
             let none = || Error::new(format!("{name} has no gradient"), hint);
-            stage.gradient.clone().ok_or_else(none)?
+            stage.gradient.clone().filter(|_| target.is_some()).ok_or_else(none)?
         } else {
             stage.value.clone()
         };
