@@ -265,7 +265,8 @@ fn begun(model: &EncoderDecoder) -> (Vec<Vec<u32>>, Vec<Slot>) {
         .collect();
     let lengths: Vec<usize> = sources.iter().map(Vec::len).collect();
     let tokens = Tokens::new(&padded, sources.len()).laid_out(Layout::padded(&lengths));
-    (sources.clone(), model.begin(&tokens, CacheKind::F32))
+    let slots = model.begin(&tokens, CacheKind::F32);
+    (sources, slots)
 }
 
 /// Greedy, from the logits of the whole target so far at every step.
