@@ -23,7 +23,7 @@ use hearken_show::Table;
 use hearken_tensor::ops::cross_entropy::{Options, Reduction, cross_entropy};
 use hearken_tensor::ops::matmul::matmul_transposed;
 use hearken_tensor::ops::scale::scale;
-use hearken_tensor::{Tensor, no_grad};
+use hearken_tensor::{Tensor, Var, no_grad};
 use hearken_train::{Better, Metric};
 use std::ops::Range;
 
@@ -53,7 +53,7 @@ impl Objective for Contrast {
         let factor = (1.0 / self.temperature) as f32;
         let targets: Vec<u32> = (0..batch.rows as u32).collect();
         let options = Options { reduction: Reduction::Sum, ..self.common.options };
-        let one_way = |x, y| {
+        let one_way = |x: &Var, y: &Var| {
             let logits = scale(matmul_transposed(x, y), factor); // (B, B)
             cross_entropy(logits, &targets, options)
         };
