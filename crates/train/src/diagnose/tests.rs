@@ -1,5 +1,5 @@
 use super::*;
-use crate::task::LayerAttention;
+use crate::task::{LayerAttention, LayerExperts};
 use hearken_tensor::rng::Rng;
 
 fn watch() -> Watch {
