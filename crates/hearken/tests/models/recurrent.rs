@@ -24,7 +24,7 @@ fn every_kind_is_planned_trained_resumed_evaluated_and_writes() {
         run(&mut hearken(&[&train[..], &sets, &more].concat())).succeeded();
         run(&mut hearken(&["train", "--resume", &out, "--steps", "6", "--quiet"])).succeeded();
         let eval = run(&mut hearken(&["eval", "--model", &out, "--json"])).succeeded();
-        let loss = &parse(&eval.stdout)["metrics"]["loss"];
+        let loss = &parse(&eval.stdout)["loss"];
         assert!(loss.as_f64().is_some_and(f64::is_finite), "{preset}: {}", eval.stdout);
         let write = ["generate", "--model", &out, "--prompt", "the ", "-n", "40", "--seed", "1"];
         let written = run(&mut hearken(&write)).succeeded().stdout;
