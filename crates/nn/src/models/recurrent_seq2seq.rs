@@ -144,15 +144,14 @@ impl RecurrentSeq2seq {
     ) -> (Var, Vec<Vec<Var>>) {
         let x = self.embedding.forward(ids, [batch, times]); // (B, T, C)
         let x = self.dropout[0].forward(pass.tap(&Place::ROOT, "embedding", x), pass);
-        let (top, contexts, states) = match &source.keys {
-            Some(keys) => self.decode_looking(&x, source, keys, states, pass),
-            None => {
-                let one: Vec<&Var> = vec![&source.hidden; times]; // (B, 1, M) each
-                let contexts = concat(&one, 1);
-                let x = concat(&[&x, &contexts], 2);
-                let (top, last) = self.decoder.forward(x, &states, None, pass);
-                (top, contexts, last)
-            }
+        let (top, contexts, states) = if let Some(keys) = &source.keys {
+            self.decode_looking(&x, source, keys, states, pass)
+        } else {
+            let one: Vec<&Var> = vec![&source.hidden; times]; // (B, 1, M) each
+            let contexts = concat(&one, 1);
+            let x = concat(&[&x, &contexts], 2);
+            let (top, last) = self.decoder.forward(x, &states, None, pass);
+            (top, contexts, last)
         };
         let out = self.out.forward_activated(&concat(&[&top, &contexts], 2), Activation::Tanh);
         (self.dropout[1].forward(out, pass), states)
