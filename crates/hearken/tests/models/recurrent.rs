@@ -18,17 +18,13 @@ fn every_kind_is_planned_trained_resumed_evaluated_and_writes() {
         let plan = parse(&plan.stdout);
         assert!(plan["parameters"].as_u64().unwrap() > 100_000, "{preset}");
         let out = at(preset);
-        let train = |steps: &str, more: &[&str]| {
-            let sets = ["--set", "model.width=24", "--set", "model.layers=2"];
-            let rest =
-                ["--set", "model.context=16", "--set", "train.batch_size=4", "--steps", steps];
-            let base = ["train", "--config", preset, "--data", &text, "--out", &out];
-            run(&mut hearken(&[&base[..], &sets, &rest, more].concat())).succeeded();
-        };
-        train("4", &[]);
-        train("6", &["--resume"]);
+        let train = ["train", "--config", preset, "--data", &text, "--out", &out, "--steps", "4"];
+        let sets = ["--set", "model.width=24", "--set", "model.layers=2"];
+        let more = ["--set", "model.context=16", "--set", "train.batch_size=4", "--quiet"];
+        run(&mut hearken(&[&train[..], &sets, &more].concat())).succeeded();
+        run(&mut hearken(&["train", "--resume", &out, "--steps", "6", "--quiet"])).succeeded();
         let eval = run(&mut hearken(&["eval", "--model", &out, "--json"])).succeeded();
-        let loss = &parse(&eval.stdout)["metrics"]["loss"];
+        let loss = &parse(&eval.stdout)["loss"];
         assert!(loss.as_f64().is_some_and(f64::is_finite), "{preset}: {}", eval.stdout);
         let write = ["generate", "--model", &out, "--prompt", "the ", "-n", "40", "--seed", "1"];
         let written = run(&mut hearken(&write)).succeeded().stdout;

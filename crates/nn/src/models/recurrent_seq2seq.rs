@@ -139,40 +139,51 @@ impl RecurrentSeq2seq {
         ids: &[u32],
         [batch, times]: [usize; 2],
         source: &Source,
-        mut states: Vec<Vec<Var>>,
+        states: Vec<Vec<Var>>,
         pass: &Pass,
     ) -> (Var, Vec<Vec<Var>>) {
         let x = self.embedding.forward(ids, [batch, times]); // (B, T, C)
         let x = self.dropout[0].forward(pass.tap(&Place::ROOT, "embedding", x), pass);
-        let (top, contexts) = match (&self.attention, &source.keys) {
-            (Some(attention), Some(keys)) => {
-                let (mut tops, mut contexts, mut seen) = (Vec::new(), Vec::new(), Vec::new());
-                for t in 0..times {
-                    let asks = &states.last().expect("a layer")[0]; // (B, C)
-                    let asks = reshape(asks.clone(), [batch, 1, self.config.width]);
-                    let (context, weights) =
-                        attention.forward(&asks, &source.hidden, keys, source.lengths.as_ref());
-                    let now = concat(&[&slice(&x, 1, t..t + 1), &context], 2);
-                    let (top, last) = self.decoder.forward(now, &states, None, pass);
-                    states = last;
-                    tops.push(top);
-                    contexts.push(context);
-                    seen.push(weights);
-                }
-                self.show(&seen, pass);
-                (joined(&tops), joined(&contexts))
-            }
-            _ => {
-                let one: Vec<&Var> = vec![&source.hidden; times]; // (B, 1, M) each
-                let contexts = concat(&one, 1);
-                let (top, last) =
-                    self.decoder.forward(concat(&[&x, &contexts], 2), &states, None, pass);
-                states = last;
-                (top, contexts)
-            }
+        let (top, contexts, states) = if let Some(keys) = &source.keys {
+            self.decode_looking(&x, source, keys, states, pass)
+        } else {
+            let one: Vec<&Var> = vec![&source.hidden; times]; // (B, 1, M) each
+            let contexts = concat(&one, 1);
+            let x = concat(&[&x, &contexts], 2);
+            let (top, last) = self.decoder.forward(x, &states, None, pass);
+            (top, contexts, last)
         };
         let out = self.out.forward_activated(&concat(&[&top, &contexts], 2), Activation::Tanh);
         (self.dropout[1].forward(out, pass), states)
+    }
+
+    /// Token by token, each with a context of its own: what the last layer gives (B, T, C), the contexts
+    /// (B, T, M), and the states after them.
+    fn decode_looking(
+        &self,
+        x: &Var,
+        source: &Source,
+        keys: &Var,
+        mut states: Vec<Vec<Var>>,
+        pass: &Pass,
+    ) -> (Var, Var, Vec<Vec<Var>>) {
+        let [batch, times, width] = x.value().dims();
+        let attention = self.attention.as_ref().expect("keys are made by attention");
+        let (mut tops, mut contexts, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+        for t in 0..times {
+            let asks = &states.last().expect("a layer")[0]; // (B, C)
+            let asks = reshape(asks.clone(), [batch, 1, width]);
+            let (context, weights) =
+                attention.forward(&asks, &source.hidden, keys, source.lengths.as_ref());
+            let now = concat(&[&slice(x, 1, t..t + 1), &context], 2);
+            let (top, last) = self.decoder.forward(now, &states, None, pass);
+            states = last;
+            tops.push(top);
+            contexts.push(context);
+            seen.push(weights);
+        }
+        self.show(&seen, pass);
+        (joined(&tops), joined(&contexts), states)
     }
 
     /// The weights of all times (B, 1, T, S), for those who watch.

@@ -15,6 +15,12 @@ pub(crate) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
+/// (sums, recurrent weight, its bias, first states, traversal) to the states at all times and the last
+/// ones.
+type Apply = fn(Var, &Var, Option<&Var>, &[Var], &Traversal) -> Vec<Var>;
+/// One row at one time, in f64: (sums, products of the state, states) to the new states.
+type Step = fn(&[f64], &[f64], &[Vec<f64>]) -> Vec<Vec<f64>>;
+
 /// One of the operations, and its reference.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell {
@@ -23,10 +29,8 @@ pub(crate) struct Cell {
     pub(crate) gates: usize,
     /// 1, or 2 with a cell state.
     pub(crate) states: usize,
-    /// (sums, recurrent weight, its bias, first states) to the states at all times and the last ones.
-    pub(crate) apply: fn(Var, &Var, Option<&Var>, &[Var], &Traversal) -> Vec<Var>,
-    /// One row at one time, in f64: (sums, products of the state, states) to the new states.
-    pub(crate) reference: fn(&[f64], &[f64], &[Vec<f64>]) -> Vec<Vec<f64>>,
+    pub(crate) apply: Apply,
+    pub(crate) reference: Step,
     /// PyTorch's function.
     pub(crate) torch: &'static str,
 }
