@@ -58,8 +58,8 @@
 //!
 //! # Features
 //!
-//! `command`, on by default, is what the binary `hearken` needs (clap, ctrlc, and the server of `explain --page`). A program that uses the
-//! library does without: `hearken = { path = "…", default-features = false }`. Programs should compile
+//! `command`, on by default, is what the binary `hearken` needs (clap, ctrlc, and the server of
+//! `explain --page`). A program that uses the library does without: `hearken = { path = "…", default-features = false }`. Programs should compile
 //! with `opt-level = 2` or more, also while they are developed.
 
 pub use hearken_base as base;
