@@ -257,12 +257,13 @@ fn activations_of_reversible_layers_do_not_grow_with_depth() {
         let mut config = variants::base();
         (config.context, config.stack.width, config.stack.layers) = (256, 128, layers);
         config.stack.reversible = reversible;
-        let train = TrainConfig { batch_size: 4, ..TrainConfig::default() };
+        // So many tokens that activations are most of the memory, and gaps in it do not count.
+        let train = TrainConfig { batch_size: 64, ..TrainConfig::default() };
         rehearsal::cost(&config.into(), &train, 256).unwrap().memory.activations as f64
     };
     let (shallow, deep) = (activations(6, true), activations(24, true));
     println!("activations of 6 and 24 reversible layers: {shallow} and {deep}");
-    assert!(deep < 1.2 * shallow, "{deep} and {shallow}");
+    assert!((0.8..1.2).contains(&(deep / shallow)), "{deep} and {shallow}");
     assert!(activations(24, false) > 2.5 * activations(6, false));
 }
 
