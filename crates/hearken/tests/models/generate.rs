@@ -295,7 +295,8 @@ fn a_draft_writes_the_same_text_and_says_how_much_was_kept() {
 fn contrastive_search_is_greedy_without_a_penalty_and_checks_its_settings() {
     let directory = model_directory();
     let of =
-        |more: &[&str]| text(directory.path(), &[&["--prompt", "once", "-n", "30"], more].concat());
+        |more: &[&str]| text(directory.path(), &[&["--prompt", "once", "-n", "10"], more].concat());
+    // Within the context of 16: beyond it, the search forgets a token earlier, to have room for one.
     let greedy = of(&["--temperature", "0"]);
     assert_eq!(of(&["--contrastive", "0,4"]), greedy);
     assert_ne!(of(&["--contrastive", "0.9,4"]), greedy);
