@@ -160,13 +160,12 @@ async fn sampling(visitor: &Visitor, engine: &Value) -> Result<()> {
     let before = chance().await?;
     let want = best["probability"].as_f64().ok_or("no probability")? * 100.0;
     ensure!((before - want).abs() < 0.06, "{before} % on the page, {want} % in the engine");
+    let shown = visitor.text(&format!("{row} .probability")).await?;
     let move_to = "const slider = document.getElementById('slider-temperature'); \
         slider.value = 0.3; slider.dispatchEvent(new Event('input'))";
     visitor.js(move_to).await?;
-    let script = format!(
-        "return document.querySelector(\"{row} .probability\")?.textContent !== '{}'",
-        visitor.text(&format!("{row} .probability")).await?
-    );
+    let script =
+        format!("return document.querySelector(\"{row} .probability\")?.textContent !== '{shown}'");
     visitor.until("the chance after the slider", &script).await?;
     let after = chance().await?;
     ensure!(after > before, "colder, but {before} % became {after} %");

@@ -117,7 +117,7 @@ impl Visitor {
              return [Math.round(cell.x - box.width / 2), Math.round(cell.y - box.height / 2)]"
         );
         let place = self.js(&script).await?;
-        let [x, y] = [0, 1].map(|i| place[i].as_i64().unwrap_or(0));
+        let [x, y] = [0, 1].map(|i| place[i].as_f64().unwrap_or(0.0));
         let mouse = MouseActions::new("mouse".to_owned())
             .then(PointerAction::MoveToElement { element: canvas, duration: None, x, y })
             .then(PointerAction::Down { button: MOUSE_BUTTON_LEFT })

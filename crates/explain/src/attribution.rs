@@ -175,7 +175,9 @@ pub fn lens_at(
     let (width, vocabulary) = (readout.table.shape().width(), readout.table.shape().rows());
     let mut normed = Vec::with_capacity(stages.len() * places.len() * width);
     for stage in &stages {
-        places.iter().for_each(|place| readout.norm_onto(row(&stage.value, *place), &mut normed));
+        for place in places {
+            readout.norm_onto(row(&stage.value, *place), &mut normed);
+        }
     }
     // All at once, so that the table is read once.
     let rows = Var::constant(Tensor::new([stages.len() * places.len(), width], &normed));

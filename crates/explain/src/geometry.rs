@@ -94,7 +94,9 @@ pub fn plane(table: &Tensor, rows: &[u32]) -> Plane {
             if length <= f64::MIN_POSITIVE {
                 next.fill(0.0);
             } else {
-                next.iter_mut().for_each(|a| *a /= length);
+                for a in &mut next {
+                    *a /= length;
+                }
             }
             axis = next;
         }

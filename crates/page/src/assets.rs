@@ -47,7 +47,7 @@ pub(crate) fn find(name: &str) -> Option<(&'static str, &'static str)> {
 pub(crate) fn bundle() -> String {
     let mut script = String::new();
     for (name, text) in MODULES {
-        script.push_str(&format!("\n// {name}\n"));
+        script.extend(["\n// ", name, "\n"]);
         for line in text.lines().filter(|line| !line.starts_with("import ")) {
             script.push_str(line.strip_prefix("export ").unwrap_or(line));
             script.push('\n');

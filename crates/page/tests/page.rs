@@ -297,13 +297,13 @@ fn server() -> SocketAddr {
     std::thread::spawn(move || {
         serve(subject(decoder()), None, |address| send.send(address).unwrap()).unwrap();
     });
-    address.recv_timeout(Duration::from_secs(60)).unwrap()
+    address.recv_timeout(Duration::from_mins(1)).unwrap()
 }
 
 /// Status and body of a request.
 fn request(address: SocketAddr, head: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let head = format!("{head}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();
     let _ = stream.write_all(body); // a refusal may come before all is written

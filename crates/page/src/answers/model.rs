@@ -103,7 +103,7 @@ fn symbolic(name: &str, shape: &[usize]) -> Vec<String> {
     if square && n == 3 {
         (dims[1], dims[2]) = ("T".to_owned(), "S".to_owned());
     } else if n >= 2 && shape[n - 2] == 1 {
-        dims[n - 2] = "T".to_owned();
+        "T".clone_into(&mut dims[n - 2]);
     }
     dims
 }
