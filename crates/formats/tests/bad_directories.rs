@@ -67,7 +67,7 @@ fn config_and_weights_that_do_not_fit_are_named() {
         ("GeluTanh", "activation_function", json!("quick_gelu"), "one of gelu_new"),
         ("GeluTanh", "tie_word_embeddings", json!(false), "missing tensors: lm_head.weight"),
         ("GeluTanh", "quantization_config", json!({}), "quantization_config"),
-        ("GeluTanh", "model_type", json!("bloom"), "one of gpt2, llama, mistral, qwen2, "),
+        ("GeluTanh", "model_type", json!("bloom"), "one of gpt2, llama, mistral, mixtral, qwen2, "),
         ("GeluTanh", "model_type", json!("bloom"), "hearken inspect weights"),
         ("GeluTanh", "model_type", json!(7), "model_type is 7"),
         ("GeluTanh", "eos_token_id", json!("end"), "eos_token_id is \"end\", expected a token id"),

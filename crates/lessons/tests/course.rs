@@ -78,13 +78,14 @@ fn lines_fit_the_terminal() {
 fn wrapped_code_is_the_program() {
     let terminal = Terminal { width: 80, colour: false };
     let plain = |text: &str| -> String {
-        let text = text.replace("// ", " "); // a comment that goes on is marked again
+        let text = text.replace("//", " "); // a comment that goes on is marked again
         text.split_whitespace().collect()
     };
     for lesson in course() {
         let parts = text::parts(lesson, &lesson.run(), terminal);
         let shown: String = parts.last().unwrap().join("\n");
-        assert!(plain(&shown).contains(&plain(lesson.code)), "{}", lesson.name);
+        let (shown, code) = (plain(&shown), plain(lesson.code));
+        assert!(shown.contains(&code), "{}: {code} is not in {shown}", lesson.name);
     }
 }
 

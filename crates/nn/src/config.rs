@@ -451,6 +451,13 @@ impl StackConfig {
         self.value_width.unwrap_or(self.head_width())
     }
 
+    /// Does it choose among experts, keys or buckets? Then the loss jumps where two of them are equally
+    /// good, and its differences are no gradients there.
+    pub fn chooses(&self) -> bool {
+        let hashed = matches!(self.mechanism, MechanismConfig::Lsh { .. });
+        self.experts.is_some() || self.softmax.top.is_some() || hashed
+    }
+
     /// What the product of a query and a key is multiplied by: 1/√D, if scores are scaled, divided by
     /// the temperature.
     pub fn score_scale(&self) -> f32 {

@@ -175,7 +175,7 @@ pub fn all() -> Vec<(String, DecoderConfig)> {
 /// Does a small change of a number change which expert, or which key, is chosen? Then neither caches
 /// that round nor differences over long steps say anything.
 pub fn chooses(stack: &StackConfig) -> bool {
-    stack.experts.is_some() || stack.softmax.top.is_some()
+    stack.chooses() && !matches!(stack.mechanism, MechanismConfig::Lsh { .. })
 }
 
 /// Mixtures of experts.
@@ -462,7 +462,11 @@ pub fn encoder_decoders() -> Vec<(String, EncoderDecoderConfig)> {
     ] {
         found.push((name.to_owned(), config));
     }
-    for (name, DecoderConfig { stack, tied, .. }) in all().into_iter().step_by(3) {
+    // Both stacks attend by softmax, and what is read first is not a prefix.
+    let fits =
+        |stack: &StackConfig| stack.mechanism.is_softmax() && !stack.reversible && !stack.prefix;
+    let fitting = all().into_iter().filter(|(_, config)| fits(&config.stack));
+    for (name, DecoderConfig { stack, tied, .. }) in fitting.step_by(3) {
         let config = EncoderDecoderConfig { tied, stack, ..encoder_decoder() };
         found.push((format!("encoder-decoder, {name}"), config));
     }

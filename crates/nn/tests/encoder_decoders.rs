@@ -81,7 +81,9 @@ fn gradients_match_differences_of_the_loss() {
     let options = Options { label_smoothing: 0.1, ..Options::default() };
     for (name, config) in variants::encoder_decoders() {
         // As of decoders: ReLU has kinks, which a start may lie beside.
-        let (step, bound, starts) = if config.stack.feed_forward.kind == FeedForwardKind::Relu {
+        let (step, bound, starts) = if variants::chooses(&config.stack) {
+            (1e-4, 1e-2, 1..65) // choices jump, as of decoders
+        } else if config.stack.feed_forward.kind == FeedForwardKind::Relu {
             (3e-4, 1e-2, 1..9)
         } else {
             // Two stacks are sharper than one: a shorter step than of decoders, and as good a bound.

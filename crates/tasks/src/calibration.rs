@@ -305,7 +305,10 @@ impl Saved {
         let text = files::read_text(&path, MOST_BYTES)?;
         let hint =
             "remove it, or make it anew with 'hearken eval --calibration --save-temperature'";
-        let saved: Self = serde_json::from_str(&text)
+        // An object: serde would read a list as the fields in their order.
+        let fields: serde_json::Result<serde_json::Map<_, _>> = serde_json::from_str(&text);
+        let saved: Self = fields
+            .and_then(|fields| serde_json::from_value(fields.into()))
             .map_err(|error| Error::new(format!("{}: {error}", path.display()), hint))?;
         if !(0.001..=1000.0).contains(&saved.temperature) {
             let (path, given) = (path.display(), saved.temperature);

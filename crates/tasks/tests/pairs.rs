@@ -168,15 +168,17 @@ fn what_cannot_be_used_is_counted_or_named() {
         let mut config = config.clone();
         change(&mut config);
         let run = RunDirectory::create(&dir.path().join("refused"), &FILES).unwrap();
+        let context = config.model.context();
         let refused = Prepared::prepare(&mut config, &run, &Stop::default(), &mut |_| ());
         run.abandon(&FILES);
-        refused.map(|_| ()).unwrap_err().to_string()
+        let Err(error) = refused else { panic!("a context of {context} was not refused") };
+        error.to_string()
     };
     let why = refuse(&|config| config.model.set_context(2));
     assert!(why.starts_with("62 of 62 training pairs are longer than 2 tokens"), "{why}");
     let why = refuse(&|config| {
         config.data.paths.clear();
-        config.model.set_context(20);
+        config.model.set_context(8);
     });
-    assert!(why.starts_with("a context of 20 tokens does not hold all dates"), "{why}");
+    assert!(why.starts_with("a context of 8 tokens does not hold all dates"), "{why}");
 }

@@ -14,7 +14,7 @@ fn gpt2_small_has_its_124_439_808_parameters() {
 
 #[test]
 fn json_has_the_documented_keys_for_every_preset() {
-    for (name, _) in presets::ALL {
+    for (name, text) in presets::ALL {
         let json = run(&mut hearken(&["plan", "--config", name, "--vocabulary", "1000", "--json"]));
         let json = parse(&json.succeeded().stdout);
         let total = json["parameters"].as_u64().unwrap();
@@ -37,7 +37,11 @@ fn json_has_the_documented_keys_for_every_preset() {
             continue; // It does not write.
         }
         let cache = |key: &str| json["cache"][key].as_u64().unwrap();
-        assert_eq!(cache("f32"), 2 * cache("f16"));
+        if text.contains("kind = \"recurrent") || text.contains("kind = \"convolution\"") {
+            assert_eq!(cache("f32"), cache("f16"), "{name}: a state that is carried is in f32");
+            continue;
+        }
+        assert_eq!(cache("f32"), 2 * cache("f16"), "{name}");
         assert!(cache("int8") > cache("f16") / 2 && cache("int8") < cache("f16"));
     }
 }

@@ -9,6 +9,7 @@
 
 use super::{Finding, Sample, fed};
 use hearken_base::Result;
+use hearken_nn::config::StackConfig;
 use hearken_nn::models::{self, Model};
 use hearken_nn::pass::{Layout, Pass};
 use hearken_tensor::ops::cross_entropy::Options;
@@ -62,6 +63,13 @@ pub(super) fn check(model: &dyn Model, sample: &Sample) -> Result<Finding> {
     let Some(targets) = &sample.targets else {
         return Ok(Finding::skipped(NAME, "the model has no head, and so no loss"));
     };
+    if model.config().stack().is_some_and(StackConfig::chooses) {
+        return Ok(Finding::skipped(
+            NAME,
+            "the model chooses experts, keys or buckets, so its loss jumps; 'hearken doctor' checks \
+             the operations with choices held fixed",
+        ));
+    }
     let loss = || {
         fed(model, &sample.ids, sample.rows, Layout::default(), |tokens| {
             models::loss(model, tokens, targets, &Pass::evaluate(), Options::default())
