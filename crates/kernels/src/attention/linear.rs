@@ -18,7 +18,7 @@
 //! (4) dv′ⱼ = Rⱼᵀ·kⱼ             its last number belongs to the constant 1
 //! ```
 //!
-//! A causal sequence is cut into chunks of [`CHUNK`] tokens: what lies before a chunk is in S, and
+//! A causal sequence is cut into chunks of `CHUNK` tokens: what lies before a chunk is in S, and
 //! within it there are plain lower triangles of weights. So O(T·M·Dv) operations, O(M·Dv) memory
 //! beside operands and result. A task is one sequence and one head of keys; chunks follow each
 //! other in order, so the bits do not depend on the number of threads.
