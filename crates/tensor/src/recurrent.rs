@@ -146,7 +146,7 @@ impl Products<'_> {
         (dsums, wide, columns): (&[f32], usize, usize),
         dhidden: &mut [f32],
     ) {
-        let dsums = &dsums[time * wide..];
+        let dsums = dsums.get(time * wide..).unwrap_or_default(); // nothing, if there are no rows
         let dsums = Matrix::strided(dsums, walk.batch, columns, walk.length * wide);
         self.multiply(dsums, dhidden, walk.width, Write::Add, None);
     }

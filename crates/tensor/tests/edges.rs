@@ -39,6 +39,9 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+#[path = "edges/layers.rs"]
+mod layers;
+
 const KEY: Key = Key { seed: 1, step: 1, site: 1 };
 
 /// A variable whose elements are all 1.
@@ -75,7 +78,7 @@ fn misfit(
 
 fn misfits() -> Vec<Misfit> {
     let plain = Options::default;
-    vec![
+    let mut misfits = vec![
         misfit("add", || &ones(&[2, 3]) + &ones(&[3, 2]), &["(2, 3)", "(3, 2)"]),
         misfit("add", || &ones(&[2, 3]) + &ones(&[2]), &["(2, 3)", "(2)"]),
         misfit("sub", || &ones(&[2, 3]) - &ones(&[3]), &["(2, 3)", "(3)"]),
@@ -203,7 +206,9 @@ fn misfits() -> Vec<Misfit> {
         misfit("rope", || rope(ones(&[1, 2, 8]), &table(8, 4), 1, 3), &["up to 5", "of 4"]),
         misfit("rope", || rope_at(ones(&[1, 2, 8]), &table(8, 4), 1, &[0]), &["(1, 2, 8)", "(1)"]),
         misfit("dropout", || dropout(ones(&[2]), 1.5, KEY), &["1.5"]),
-    ]
+    ];
+    misfits.extend(layers::misfits());
+    misfits
 }
 
 /// Operations on one tensor of any shape: nothing can be misfit.
@@ -246,11 +251,12 @@ fn every_operation_is_here() {
 /// (shape, value), and every input gets a gradient of its own shape.
 fn with_dimension(n: usize) -> Vec<(&'static str, Vec<Var>, Var, Vec<usize>)> {
     let mut all = Vec::new();
-    let mut run = |name, inputs: &[&[usize]], f: &dyn Fn(&[Var]) -> Var, shape: &[usize]| {
-        let inputs: Vec<Var> = inputs.iter().map(|shape| ones(shape)).collect();
-        let out = f(&inputs);
-        all.push((name, inputs, out, shape.to_vec()));
-    };
+    let mut run =
+        |name: &'static str, inputs: &[&[usize]], f: &dyn Fn(&[Var]) -> Var, shape: &[usize]| {
+            let inputs: Vec<Var> = inputs.iter().map(|shape| ones(shape)).collect();
+            let out = f(&inputs);
+            all.push((name, inputs, out, shape.to_vec()));
+        };
     let ids = vec![1; n];
     let plain = Options::default();
     let none = Scaling::None;
@@ -321,6 +327,7 @@ fn with_dimension(n: usize) -> Vec<(&'static str, Vec<Var>, Var, Vec<usize>)> {
     if n > 0 {
         run("mse", &[&[n, 3], &[n, 3]], &|v| mse(&v[0], &v[1]), &[]);
     }
+    layers::with_dimension(n, &mut run);
     all
 }
 

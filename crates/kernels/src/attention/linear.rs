@@ -18,7 +18,7 @@
 //! (4) dv′ⱼ = Rⱼᵀ·kⱼ             its last number belongs to the constant 1
 //! ```
 //!
-//! A causal sequence is cut into chunks of [`CHUNK`] tokens: what lies before a chunk is in S, and
+//! A causal sequence is cut into chunks of `CHUNK` tokens: what lies before a chunk is in S, and
 //! within it there are plain lower triangles of weights. So O(T·M·Dv) operations, O(M·Dv) memory
 //! beside operands and result. A task is one sequence and one head of keys; chunks follow each
 //! other in order, so the bits do not depend on the number of threads.
@@ -172,14 +172,16 @@ unsafe fn put(
 }
 
 impl Linear<'_> {
-    fn check(&self) -> usize {
+    /// Checks that everything fits the normalisers (N, H); gives N.
+    fn check(&self, normalisers: &[f32]) -> usize {
         let Shape { heads, kv_heads, features, value_width, .. } = self.shape;
         assert!(
-            kv_heads > 0 && heads.is_multiple_of(kv_heads) && features > 0 && value_width > 0,
-            "heads cannot be shared evenly, or are empty: {:?}",
+            heads > 0 && kv_heads > 0 && heads.is_multiple_of(kv_heads),
+            "heads cannot be shared evenly: {:?}",
             self.shape
         );
-        let rows = self.values.len() / (kv_heads * value_width);
+        let rows = normalisers.len() / heads;
+        assert_eq!(normalisers.len(), rows * heads, "normalisers are (N, H) of {:?}", self.shape);
         assert!(
             self.values.len() == rows * kv_heads * value_width
                 && self.keys.len() == rows * kv_heads * features
@@ -218,7 +220,7 @@ impl Linear<'_> {
     /// sequence before its rows, (K, M, Dv + 1), to which the rows are added; without any,
     /// sequences begin here. Only causal attention can be continued.
     pub fn forward(&self, states: &mut [&mut [f32]], out: &mut [f32], normalisers: &mut [f32]) {
-        let rows = self.check();
+        let rows = self.check(normalisers);
         let Shape { heads, kv_heads, features, value_width, causal } = self.shape;
         assert!(
             states.is_empty()
@@ -228,7 +230,6 @@ impl Linear<'_> {
             "running sums are those of causal sequences, one each"
         );
         assert_eq!(out.len(), rows * heads * value_width, "out is (N, H, Dv) of {:?}", self.shape);
-        assert_eq!(normalisers.len(), rows * heads, "normalisers are (N, H) of {:?}", self.shape);
         dry::count(|| self.shape.operations(rows));
         if !self.covers(rows) {
             crate::elementwise::fill(out, 0.0);

@@ -3,7 +3,7 @@
 //! as long as the product itself.
 //!
 //! It lies in strips of columns, each with all of its blocks of K, so that threads share out the
-//! strips. An element is summed as in [the blocked product](super::blocked), to the bit.
+//! strips. An element is summed as in the blocked product, to the bit.
 
 use super::blocked::{
     Job, Shared, Strips, WORTH_SHARING, depth_block, for_each, pack_shared, run_strip, tile_shape,

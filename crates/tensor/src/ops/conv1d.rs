@@ -153,7 +153,7 @@ impl Backward for Conv1dBackward {
         if let Some(x) = x {
             let x = x.into_value();
             gradients.write(1, |dw, write| {
-                for (group, dw) in dw.chunks_exact_mut(each * columns).enumerate() {
+                for (group, dw) in dw.chunks_exact_mut((each * columns).max(1)).enumerate() {
                     let gathered = how.gathered(&x, group);
                     let gathered = Matrix::new(gathered.data(), rows, columns);
                     let dout = part(group).transposed();

@@ -52,9 +52,11 @@ pub fn linear_attention(q: &Var, k: &Var, v: &Var, attend: &LinearAttend) -> Var
     let LinearAttend { heads, kv_heads, causal, .. } = *attend;
     let features = columns / heads.max(1);
     assert!(
-        columns == heads * features
+        kv_heads > 0
+            && heads.is_multiple_of(kv_heads)
+            && columns == heads * features
             && key_columns == kv_heads * features
-            && value_columns.is_multiple_of(kv_heads.max(1))
+            && value_columns.is_multiple_of(kv_heads)
             && [k, v].iter().all(|x| x.shape().dims()[..2] == [batch, tokens]),
         "queries {}, keys {} and values {} do not fit for {heads} heads on {kv_heads}",
         q.shape(),

@@ -22,6 +22,7 @@ use crate::graph::{Backward, Gradients, Var};
 use crate::half::Saved;
 use crate::reference::Array;
 use crate::rng::Rng;
+use crate::shape::Shape;
 use crate::tensor::Tensor;
 use hearken_kernels::attention::scores::{Hashed, ITSELF};
 use hearken_kernels::attention::{self as kernel, Rows, RowsMut};
@@ -73,8 +74,9 @@ impl Order {
             x.shape(),
             directions.shape()
         );
+        assert_segments(segments, x.shape());
         let half = all / rounds;
-        let count = batch * heads * rounds;
+        let count = if tokens == 0 { 0 } else { batch * heads * rounds };
         let mut places = vec![0_u32; count * tokens];
         let mut slots = vec![0_u32; count * tokens];
         let outputs = [(&mut places[..], tokens), (&mut slots[..], tokens)];
@@ -110,11 +112,14 @@ impl Order {
     }
 
     /// Rows (B, T, H, W) in the order of every round: (B, T, H·R, W).
-    fn sorted(&self, x: &[f32], width: usize) -> Tensor {
+    fn sorted(&self, x: &Tensor, width: usize) -> Tensor {
         let Self { heads, rounds, tokens, .. } = *self;
-        let batch = x.len() / (tokens * heads * width).max(1);
+        let (batch, x) = (x.dims::<3>()[0], x.data());
         let row = heads * rounds * width;
-        let mut out = Tensor::unset([batch, tokens, heads * rounds * width]);
+        let mut out = Tensor::unset([batch, tokens, row]);
+        if row == 0 {
+            return out;
+        }
         for_row_chunks(batch * tokens, 64, [(out.data_mut(), row)], |rows, [out]| {
             for (at, out) in rows.zip(out.chunks_exact_mut(row)) {
                 let (b, place) = (at / tokens, at % tokens);
@@ -141,8 +146,10 @@ impl Order {
     fn summed(&self, x: &Tensor, width: usize, out: &mut [f32], write: Write) {
         let Self { heads, tokens, .. } = *self;
         let (row, x) = (heads * width, x.data());
-        let rows = out.len() / row.max(1);
-        for_row_chunks(rows, 64, [(out, row)], |at, [out]| {
+        if row == 0 {
+            return;
+        }
+        for_row_chunks(out.len() / row, 64, [(out, row)], |at, [out]| {
             for (at, out) in at.zip(out.chunks_exact_mut(row)) {
                 for (head, out) in out.chunks_exact_mut(width).enumerate() {
                     if write == Write::Set {
@@ -169,18 +176,18 @@ impl Order {
         let (x, lse) = (x.data(), lse.data());
         let outputs = [(out.data_mut(), heads * width), (total.data_mut(), heads)];
         for_row_chunks(batch * tokens, 64, outputs, |rows, [out, total]| {
-            let each = rows.zip(out.chunks_exact_mut(heads * width));
-            for ((at, out), total) in each.zip(total.chunks_exact_mut(heads)) {
-                for ((head, out), total) in out.chunks_exact_mut(width).enumerate().zip(total) {
+            for (i, at) in rows.enumerate() {
+                for (head, total) in total[i * heads..(i + 1) * heads].iter_mut().enumerate() {
+                    let out = &mut out[(i * heads + head) * width..][..width];
                     let own = |row: usize| {
                         let (place, hr) = (row / all % tokens, row % all);
                         lse[(at / tokens * all + hr) * tokens + place]
                     };
                     let rows = || self.rows_of(at / tokens, head, at % tokens);
-                    let most = rows().map(own).fold(f32::NEG_INFINITY, f32::max);
+                    let most = rows().map(own).fold(f32::NEG_INFINITY, f32::max); // skips NaN
                     out.fill(0.0);
                     *total = most;
-                    if most == f32::NEG_INFINITY {
+                    if rows().all(|row| own(row) == f32::NEG_INFINITY) {
                         continue; // sees nothing
                     }
                     let sum: f32 = rows().map(|row| (own(row) - most).exp()).sum();
@@ -196,6 +203,14 @@ impl Order {
             }
         });
         [out, total]
+    }
+}
+
+/// There is a segment for every token of `shape` (B, T, …).
+fn assert_segments(segments: Option<&[u32]>, shape: Shape) {
+    if let Some(segments) = segments {
+        let count = segments.len();
+        assert_eq!(count, shape.rows(), "{count} segments of the tokens of {shape}");
     }
 }
 
@@ -244,12 +259,14 @@ pub fn lsh_attention(q: &Var, k: &Var, v: &Var, order: &Order, attend: &LshAtten
             && order.tokens == tokens
             && order.places.len() == batch * heads * order.rounds * tokens
             && attend.chunk > 0,
-        "queries {}, keys {} and values {} do not fit {heads} heads in chunks of {}",
+        "queries {}, keys {} and values {} do not fit {heads} heads of {} tokens in chunks of {}",
         q.shape(),
         k.shape(),
         v.shape(),
+        order.tokens,
         attend.chunk
     );
+    assert_segments(attend.segments.as_deref(), q.shape());
     let widths = [columns / heads, value_columns / heads];
     let parts = sorted(order, [q.value(), k.value(), v.value()], widths);
     let all = heads * order.rounds;
@@ -271,7 +288,7 @@ pub fn lsh_attention(q: &Var, k: &Var, v: &Var, order: &Order, attend: &LshAtten
 }
 
 fn sorted(order: &Order, parts: [&Tensor; 3], [width, value_width]: [usize; 2]) -> [Tensor; 3] {
-    let [q, k, v] = parts.map(Tensor::data);
+    let [q, k, v] = parts;
     [order.sorted(q, width), order.sorted(k, width), order.sorted(v, value_width)]
 }
 
@@ -315,9 +332,8 @@ impl Backward for LshBackward {
         let [batch, tokens, _] = dout.dims();
         let all = order.heads * order.rounds;
         let parts = sorted(&order, operands.each_ref(), widths);
-        let (out, dout) =
-            (order.sorted(out.get().data(), widths[1]), order.sorted(dout.data(), widths[1]));
-        let lse = order.sorted(lse.data(), 1); // (B, T, H·R)
+        let (out, dout) = (order.sorted(&out.get(), widths[1]), order.sorted(&dout, widths[1]));
+        let lse = order.sorted(&lse, 1); // (B, T, H·R)
         let lse = super::transpose::transpose(&Var::constant(lse), 1, 2).into_value();
         let wide = [widths[0], widths[0], widths[1]];
         let mut found = wide.map(|width| Tensor::unset([batch, tokens, all * width]));
@@ -455,43 +471,4 @@ fn times(order: &Order, attend: &LshAttend, batch: usize) -> Array {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn is_proven() {
-        crate::gradcheck::assert_all(&cases());
-    }
-
-    #[test]
-    fn equal_vectors_fall_into_one_bucket_and_padding_comes_last() {
-        let row = [1.0, -2.0, 0.5, 3.0];
-        let mut data = Vec::new();
-        for t in 0..10 {
-            data.extend(row.map(|x| if t % 2 == 0 { x } else { -x }));
-        }
-        let x = Tensor::new([1, 10, 4], &data);
-        let directions = Rng::new(1).normal([3, 4], 1.0);
-        let mut segments = [1; 10];
-        segments[0] = 0;
-        let order = Order::by_hash(&x, 1, &directions, 1, Some(&segments));
-        let (first, second): (Vec<u32>, Vec<u32>) = (vec![2, 4, 6, 8], vec![1, 3, 5, 7, 9]);
-        let either = [[&first[..], &second].concat(), [&second[..], &first].concat()];
-        assert!(either.iter().any(|want| order.places[..9] == want[..]), "{:?}", order.places);
-        assert_eq!(order.places[9], 0);
-        for (token, slot) in order.slots.iter().enumerate() {
-            assert_eq!(order.places[*slot as usize] as usize, token);
-        }
-    }
-
-    #[test]
-    fn one_chunk_is_attention_without_itself() {
-        let [q, k, v] = [1, 2, 3].map(|seed| Var::constant(Rng::new(seed).normal([1, 6, 4], 1.0)));
-        let order = Order::by_hash(q.value(), 1, &Rng::new(9).normal([2, 4], 1.0), 2, None);
-        let attend = LshAttend { chunk: 6, causal: true, scale: 0.5, segments: None };
-        let out = lsh_attention(&q, &k, &v, &order, &attend);
-        // The first token sees itself alone.
-        assert_eq!(out.value().data()[..4], v.value().data()[..4]);
-        assert_eq!(out.value().data()[4..8], v.value().data()[..4]);
-    }
-}
+mod tests;

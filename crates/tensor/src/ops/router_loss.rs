@@ -50,7 +50,15 @@ impl RouterLoss {
 pub fn router_loss(logits: &Var, how: &RouterLoss) -> Var {
     let shape = logits.shape();
     let (rows, experts) = (shape.rows(), shape.width());
-    assert_eq!(how.shares.len(), experts, "shares of experts, for logits of shape {shape}");
+    assert!(
+        experts > 0 && how.shares.len() == experts,
+        "shares of {} experts, for logits of shape {shape}",
+        how.shares.len()
+    );
+    if let Some(real) = &how.real {
+        let count = real.len();
+        assert_eq!(count, rows, "which of {count} tokens count, for logits of shape {shape}");
+    }
     let mut p = Tensor::unset([rows, experts]);
     softmax::softmax(rows, experts, 1.0, logits.value().data(), p.data_mut());
     let mut z = Tensor::unset([rows]);
@@ -61,10 +69,12 @@ pub fn router_loss(logits: &Var, how: &RouterLoss) -> Var {
     let chunk = threads::rows_per_chunk(4 * experts);
     threads::for_row_chunks(rows, chunk, [balance, squares], |at, [balance, squares]| {
         for ((n, balance), square) in at.zip(balance).zip(squares) {
-            let counted = if how.counts(n) { 1.0 } else { 0.0 };
-            let p = &p.data()[n * experts..(n + 1) * experts];
-            *balance = counted * (experts as f32 * weighted(&how.shares, p) - 1.0);
-            *square = counted * z.data()[n] * z.data()[n];
+            (*balance, *square) = (0.0, 0.0);
+            if how.counts(n) {
+                let p = &p.data()[n * experts..(n + 1) * experts];
+                *balance = experts as f32 * weighted(&how.shares, p) - 1.0;
+                *square = z.data()[n] * z.data()[n];
+            }
         }
     });
     let tokens = how.tokens(rows) as f32;

@@ -24,7 +24,7 @@ impl Chosen {
     pub fn new([heads, queries, most]: [usize; 3], keys: Vec<u32>) -> Self {
         let rows = heads * queries * most;
         assert!(rows > 0 && keys.len().is_multiple_of(rows), "{} keys of rows", keys.len());
-        debug_assert!(keys.chunks_exact(most).all(|row| row.is_sorted()), "keys rise");
+        debug_assert!(keys.chunks_exact(most).all(<[u32]>::is_sorted), "keys rise");
         Self { heads, queries, most, keys: keys.into() }
     }
 
@@ -77,7 +77,7 @@ mod tests {
     fn what_is_listed_is_seen() {
         let [batches, heads, queries, keys] = [2, 3, 40, 150];
         let seen = |b: usize, h: usize, i: usize, j: usize| {
-            (7 * b + 5 * h + 3 * i + j * j) % 31 == 0 && i != 11
+            (7 * b + 5 * h + 3 * i + j * j).is_multiple_of(31) && i != 11
         };
         let row = |n: usize| {
             let (b, h, i) = (n / queries / heads, n / queries % heads, n % queries);
