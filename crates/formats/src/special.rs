@@ -58,10 +58,10 @@ impl SpecialTokens {
 
     /// The same of a model that translates.
     pub fn to_json_of_translator(&self) -> Value {
-        let mut own = json!({ "bos_token_id": null });
-        if let Some(begin) = self.begin {
-            own[START] = json!(begin);
-        }
+        let own = match self.begin {
+            Some(begin) => json!({ "bos_token_id": null, START: begin }),
+            None => json!({ "bos_token_id": null }),
+        };
         json::merged(self.to_json(), own)
     }
 }

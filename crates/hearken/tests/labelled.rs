@@ -283,7 +283,7 @@ fn noisy_rows(numbers: std::ops::Range<usize>) -> String {
     let row = |i: usize| {
         let side = i % 2;
         // A quarter, without any pattern that the words could tell.
-        let wrong = i.wrapping_mul(2_654_435_761) >> 7 & 3 == 0;
+        let wrong = (i.wrapping_mul(2_654_435_761) >> 7).is_multiple_of(4);
         let label = ["up", "down"][side ^ usize::from(wrong)];
         let word = |k: usize| format!("w{}", i.wrapping_mul(40_503 + 2 * k) >> 4 & 31);
         let [a, b, c] = [1, 2, 3].map(word);

@@ -71,18 +71,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn read(
-        model: &dyn Generates,
-        request: &Request,
-        tokens: &[u32],
-        start: usize,
-    ) -> Result<Self> {
+    fn read(model: &dyn Generates, request: &Request, tokens: &[u32], start: usize) -> Self {
         let mut slot = model.slot(request.cache.unwrap_or_default());
         let rows = model.step_hidden(&mut [Feed { ids: &tokens[start..], slot: &mut slot }]);
         let width = rows.shape().width();
         let last = Tensor::new([1, width], &rows.data()[rows.data().len() - width..]);
         let hidden = rows.data().chunks_exact(width).map(direction).collect();
-        Ok(Self { slot, hidden, logits: model.logits_after(&last) })
+        Self { slot, hidden, logits: model.logits_after(&last) }
     }
 }
 
@@ -103,7 +98,7 @@ pub fn contrastive_search(
     let Request { prompt, most_tokens, ends, .. } = request;
     let mut tokens = prompt.clone();
     let start = prompt.len().saturating_sub(model.context());
-    let mut seen = Seen::read(model, request, &tokens, start)?;
+    let mut seen = Seen::read(model, request, &tokens, start);
     // The most likely first; all of them have their chance among all tokens.
     let all = Sampling::default();
     for written in 1..=*most_tokens {
@@ -113,7 +108,7 @@ pub fn contrastive_search(
         if seen.slot.len() >= model.context() {
             // No room to read a candidate: the older half is forgotten, as of any text.
             let start = tokens.len() - (model.context() / 2).max(1);
-            seen = Seen::read(model, request, &tokens, start)?;
+            seen = Seen::read(model, request, &tokens, start);
         }
         let mut candidates = all.candidates(seen.logits.data(), &tokens);
         candidates.truncate(search.candidates);

@@ -147,7 +147,7 @@ impl Sequence {
     fn new(model: &dyn Generates, tokens: Vec<u32>, slot: Option<Slot>) -> Self {
         let start = tokens.len().saturating_sub(model.context());
         let prefix = if model.reads_prefix() { tokens.len() } else { 0 };
-        Self { start, prefix, tokens, slot }
+        Self { tokens, start, prefix, slot }
     }
 
     /// How many of the tokens that the model sees are a prefix.

@@ -27,7 +27,7 @@ fn greedy() -> Way {
 }
 
 fn sources() -> Vec<Vec<u32>> {
-    let source = |i: u32| (0..1 + i * 7 % 20).map(|t| (t * 5 + i) % 13).collect();
+    let source = |i: u32| (0..=i * 7 % 20).map(|t| (t * 5 + i) % 13).collect();
     (0..9).map(source).collect()
 }
 

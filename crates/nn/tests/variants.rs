@@ -108,7 +108,9 @@ fn cached_logits_equal_uncached_ones() {
         for kind in kinds.into_iter().filter(|kind| rounds || *kind == CacheKind::F32) {
             let mut slots = [model.slot(kind), model.slot(kind)];
             if model.reads_prefix() {
-                slots.iter_mut().for_each(|slot| slot.set_prefix(4));
+                for slot in &mut slots {
+                    slot.set_prefix(4);
+                }
             }
             let mut at = 0;
             // A prompt, one token alone, then the rest.

@@ -252,7 +252,8 @@ impl Alignment {
         });
         let seen = taps.take();
         let name = |layer: usize| format!("decoder.blocks.{layer}.cross_attention.weights");
-        let layers = (0..).take_while(|i| seen.iter().any(|(seen, _)| *seen == name(*i))).count();
+        let layers =
+            (0..=seen.len()).take_while(|i| seen.iter().any(|(seen, _)| *seen == name(*i))).count();
         let layer = layer.unwrap_or(layers.saturating_sub(1));
         let Some((_, weights)) = seen.iter().find(|(seen, _)| *seen == name(layer)) else {
             let message = format!("the decoder has no layer {layer} that attends to the source");

@@ -42,7 +42,7 @@ observe_every = 4
 fn rows() -> Vec<[String; 2]> {
     let words = ["one", "two", "three", "four", "five"];
     let row = |i: usize| {
-        let mut said: Vec<&str> = (0..1 + i % 4).map(|j| words[(i * 3 + j) % 5]).collect();
+        let mut said: Vec<&str> = (0..=i % 4).map(|j| words[(i * 3 + j) % 5]).collect();
         let source = format!("{} {i}", said.join(" "));
         said.reverse();
         [source, said.join(" ")]

@@ -59,7 +59,8 @@ observe_every = 4
 /// Lines that differ only by their first letters, which are far back when the difference counts.
 fn text() -> String {
     let words = ["river", "stone", "cloud", "ember"];
-    (0..120).map(|i| format!("{} and then the {}\n", words[i % 4], words[(i + 1) % 4])).collect()
+    let line = |i: usize| format!("{} and then the {}\n", words[i % 4], words[(i + 1) % 4]);
+    (0..120).map(line).collect::<Vec<_>>().concat()
 }
 
 fn config(dir: &Path, sets: &[&str]) -> RunConfig {

@@ -72,7 +72,7 @@ impl Told {
             // The pronouns of the hero come later than the name, but tell less.
             mention.slot == fact.slot() && (fact == Fact::Animal || !mention.agrees)
         };
-        let last = self.mentions.iter().filter(known).next_back();
+        let last = self.mentions.iter().rfind(known);
         last.map_or((0, 0), |mention| (mention.option, mention.place.start))
     }
 }

@@ -151,19 +151,18 @@ impl Choice {
         if most_tokens == Some(0) {
             return Err(Failure::input("translations of 0 tokens", "leave --tokens out"));
         }
-        let way = match self.beams {
-            Some(beams) => Way::Beams(within("beams", beams)?),
-            None => {
-                let sampling = Sampling {
-                    temperature: self.temperature,
-                    top_k: self.top_k,
-                    top_p: self.top_p,
-                    seed: self.seed,
-                    ..Sampling::default()
-                };
-                sampling.validate()?;
-                Way::Sampled(sampling, within("samples", self.samples)?)
-            }
+        let way = if let Some(beams) = self.beams {
+            Way::Beams(within("beams", beams)?)
+        } else {
+            let sampling = Sampling {
+                temperature: self.temperature,
+                top_k: self.top_k,
+                top_p: self.top_p,
+                seed: self.seed,
+                ..Sampling::default()
+            };
+            sampling.validate()?;
+            Way::Sampled(sampling, within("samples", self.samples)?)
         };
         let (Way::Beams(found) | Way::Sampled(_, found)) = way;
         if wanted == 0 || wanted > found {

@@ -279,9 +279,8 @@ fn examples_in_the_prompt_are_asked_of_any_decoder() {
     hearken::formats::save(&path, &model, &SpecialTokens::default()).unwrap();
     let characters: Vec<char> = CHARACTERS.chars().collect();
     Tokenizer::of_characters(&characters).save(&path.join("tokenizer.json")).unwrap();
-    let rows: String = (0..40)
-        .map(|i| format!("it is {}\t{}\n", ["so", "not"][i % 2], ["yes", "no"][i % 2]))
-        .collect();
+    let row = |i: usize| format!("it is {}\t{}\n", ["so", "not"][i % 2], ["yes", "no"][i % 2]);
+    let rows = (0..40).map(row).collect::<Vec<_>>().concat();
     let data = folder.path().join("rows.tsv");
     std::fs::write(&data, format!("text\tlabel\n{rows}")).unwrap();
     let curve = folder.path().join("curve.svg");

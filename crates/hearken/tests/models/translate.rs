@@ -199,7 +199,9 @@ fn pairs_are_learned_judged_and_gone_on_with() {
     assert_eq!(eval(&["--data", "pairs.tsv", "--beams", "2"])["translated"], 64);
     // The same pairs in two files.
     let side = |i: usize| -> String {
-        pairs().lines().map(|line| format!("{}\n", line.split('\t').nth(i).unwrap())).collect()
+        let all = pairs();
+        let lines: Vec<&str> = all.lines().map(|line| line.split('\t').nth(i).unwrap()).collect();
+        lines.join("\n") + "\n"
     };
     std::fs::write(dir.path().join("a.en"), side(0)).unwrap();
     std::fs::write(dir.path().join("a.es"), side(1)).unwrap();

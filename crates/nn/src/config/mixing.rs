@@ -67,6 +67,7 @@ impl Shared {
         matches!(self, Self::KeyValue | Self::All)
     }
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field over so")]
     pub(super) fn is_none(&self) -> bool {
         *self == Self::None
     }

@@ -56,7 +56,7 @@ pub struct Experts {
     config: ExpertsConfig,
     /// (E, C)
     router: Linear,
-    experts: Vec<FeedForward>,
+    layers: Vec<FeedForward>,
     place: Place,
 }
 
@@ -68,7 +68,7 @@ impl Experts {
         Self {
             config: experts,
             router: Linear::new(router, experts.count, config.width, false, Role::Head),
-            experts: (0..experts.count).map(expert).collect(),
+            layers: (0..experts.count).map(expert).collect(),
             place: scope.place(),
         }
     }
@@ -91,7 +91,7 @@ impl Experts {
         let weights = routing(&router, &routes, normalised); // (B·T, k)
         let flat = reshape(x.clone(), [rows, width]);
         let parts: Vec<Var> = self
-            .experts
+            .layers
             .iter()
             .enumerate()
             .map(|(e, expert)| own_rows(expert, &flat, &routes.tokens_of(e), pass))

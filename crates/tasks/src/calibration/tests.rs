@@ -19,7 +19,9 @@ fn answers(n: usize, sharpness: f32) -> Vec<(Vec<f32>, usize)> {
 
 fn calibrated(data: &[(Vec<f32>, usize)], bins: usize, saved: Option<f64>) -> Calibration {
     calibrate(data.len(), 100, bins, saved, |chunk, answers| {
-        chunk.iter().for_each(|i| answers(&data[*i].0, data[*i].1));
+        for i in chunk {
+            answers(&data[*i].0, data[*i].1);
+        }
         Ok(())
     })
     .unwrap()

@@ -103,7 +103,9 @@ fn examples_show_all_labels_in_turns() {
     for count in [0, 1, 3, 7] {
         let rows = draw(&lists, count, &mut rng);
         let mut counts = [0; 3];
-        rows.iter().for_each(|row| counts[row % 3] += 1);
+        for row in &rows {
+            counts[row % 3] += 1;
+        }
         assert_eq!(rows.len(), count);
         let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
         assert!(most - least <= 1, "{counts:?}");

@@ -267,12 +267,12 @@ impl Attention {
     ) -> Tensor {
         match &self.mechanism {
             Mechanism::Softmax(softmax) => {
-                let rule = |sizes, prefix| match prefix {
-                    0 => self.rule(positions, layout, sizes),
-                    _ => {
-                        let prefixes = Some([prefix].into());
-                        self.rule(positions, &Layout { prefixes, ..layout.clone() }, sizes)
+                let rule = |sizes, prefix| {
+                    if prefix == 0 {
+                        return self.rule(positions, layout, sizes);
                     }
+                    let prefixes = Some([prefix].into());
+                    self.rule(positions, &Layout { prefixes, ..layout.clone() }, sizes)
                 };
                 softmax.by_slots(packed, slots, rule)
             }
