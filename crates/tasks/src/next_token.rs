@@ -4,7 +4,7 @@
 //! the validation set, and on the way over a sample of it.
 //!
 //! Where the rows of a batch go on from step to step, a model that carries a state goes on with what
-//! it had at the end of the step before ([`Carried`]).
+//! it had at the end of the step before (`Carried`).
 
 use crate::batch::{Selection, tokens};
 use crate::carried::Carried;

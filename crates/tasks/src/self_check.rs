@@ -328,7 +328,8 @@ fn visible<'a>(name: &str, value: &'a Tensor, lengths: &[usize; 2]) -> [&'a [f32
     let per_token = dims.len() == 3 || name.ends_with("_logits");
     let each = value.data().len() / 2;
     let rows = [&value.data()[..each], &value.data()[each..]];
-    if !per_token {
+    // What has another length is of the source, which has no padding.
+    if !per_token || dims[1] != lengths[0] {
         return rows;
     }
     let width = each / dims[1].max(1);
