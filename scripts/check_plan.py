@@ -6,7 +6,8 @@ compares its growth, from before the model is built, with the plan. Linux only (
 
     python scripts/check_plan.py --hearken target/release/hearken [--config stories …] [--way AdamW …]
 
-"Before the model is built" is the resident memory when the line "writing to …" is printed.
+"Before the model is built" is the resident memory when the line "writing to …" is printed, less the parameters, which
+are there by then.
 """
 
 import argparse
@@ -93,6 +94,7 @@ def main():
             total = planned["memory"]["total"]
             with tempfile.TemporaryDirectory() as folder:
                 taken, said = measure(arguments.hearken, config, sets, os.path.join(folder, "run"))
+            taken += planned["memory"]["parameters"]
             off = total - taken
             allowed = max(0.05 * taken, 8e6)
             worst = max(worst, abs(off) / allowed)
