@@ -20,7 +20,7 @@ use hearken::tensor::rng::Rng;
 use hearken::tensor::{Param, Role, Var};
 use hearken::train::progress::Mode;
 use hearken::train::{
-    Better, Evaluation, Extent, Metric, MicroLoss, Moment, RunDirectory, Setup, Summary, Task,
+    Better, Evaluation, Metric, MicroLoss, Moment, Portion, RunDirectory, Setup, Summary, Task,
     TrainConfig, train,
 };
 use std::path::Path;
@@ -91,7 +91,7 @@ impl Task for Largest {
         Ok(MicroLoss::new(sum, answers.len() as f64, ids.len()))
     }
 
-    fn evaluate(&mut self, _: Extent, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
+    fn evaluate(&mut self, _: Portion, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
         let (ids, answers) = draw(&mut Rng::new(0), 500);
         let logits = self.model.logits(&ids, &Pass::evaluate());
         let said = logits.value().data().chunks(VOCABULARY).map(|row| {
@@ -137,7 +137,7 @@ mod tests {
         let checkpoint = summary.checkpoint.clone().unwrap();
         let mut task = Largest { model: Classifier::new(9), batch_size: 1 };
         task.load_model(&checkpoint).unwrap();
-        let mut evaluate = || task.evaluate(Extent { sample: 0, whole: true }, &mut |_| {});
+        let mut evaluate = || task.evaluate(Portion { sample: 0, whole: true }, &mut |_| {});
         let accuracy = evaluate().unwrap().unwrap().metrics[0].value;
         assert_eq!(Some(accuracy), summary.metric("accuracy"));
     }

@@ -17,7 +17,7 @@ use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
 use hearken::tensor::rng::Rng;
 use hearken::train::progress::Mode;
 use hearken::train::{
-    Better, Evaluation, Extent, Metric, MicroLoss, Moment, RunDirectory, Setup, Summary, Task,
+    Better, Evaluation, Metric, MicroLoss, Moment, Portion, RunDirectory, Setup, Summary, Task,
     TrainConfig, train,
 };
 use std::path::Path;
@@ -80,7 +80,7 @@ impl Task for Addition {
     }
 
     /// The share of held-out sums of which all digits are right, and the loss.
-    fn evaluate(&mut self, _: Extent, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
+    fn evaluate(&mut self, _: Portion, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
         let all = (0..100).flat_map(|a| (0..100).map(move |b| (a, b)));
         let held: Vec<(u32, u32)> = all.filter(|sum| is_held_out(*sum)).collect();
         let (inputs, targets) = batch(&held);

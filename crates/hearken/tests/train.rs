@@ -48,7 +48,7 @@ dropout = { residual = 0.1, attention = 0.1 }
 steps = 12
 batch_size = 4
 accumulate = 2
-side_by_side = 2
+parallel_parts = 2
 schedule = { kind = "constant" }
 evaluate_every = 4
 checkpoint_every = 3
@@ -204,8 +204,8 @@ fn bad_input_is_named_with_a_hint_and_exit_code_2() {
         &["--data", "cats.txt", "--set", "model.width=33554432"],
         &["--data", "cats.txt", "--batch-size", "1000000000000000000"],
         &["--data", "cats.txt", "--batch-size", "999999999999999999"],
-        &["--data", "cats.txt", "--set", "train.side_by_side=0"],
-        &["--data", "cats.txt", "--set", "train.side_by_side=1000000000000"],
+        &["--data", "cats.txt", "--set", "train.parallel_parts=0"],
+        &["--data", "cats.txt", "--set", "train.parallel_parts=1000000000000"],
         &[
             "--data",
             "cats.txt",

@@ -28,12 +28,12 @@ pub struct Translating {
     /// How keys and values are kept.
     pub cache: CacheKind,
     /// How tokens are chosen.
-    pub way: Way,
+    pub strategy: Strategy,
 }
 
 /// How the tokens of translations are chosen.
 #[derive(Clone, Copy, Debug)]
-pub enum Way {
+pub enum Strategy {
     /// One by one; at temperature 0 the likeliest. So many translations of each source, with seeds
     /// from that of the sampling on.
     Sampled(Sampling, usize),
@@ -41,7 +41,7 @@ pub enum Way {
     Beams(usize),
 }
 
-impl Way {
+impl Strategy {
     fn sequences(self) -> usize {
         match self {
             Self::Sampled(_, count) | Self::Beams(count) => count,
@@ -77,8 +77,8 @@ impl Client {
         let reader = Arc::downgrade(&alive);
         // The token that begins targets takes a place of the context; the last one is not read.
         let most_tokens = how.most_tokens.min(context);
-        let job: Box<dyn Job> = match how.way {
-            Way::Beams(beams) => {
+        let job: Box<dyn Job> = match how.strategy {
+            Strategy::Beams(beams) => {
                 let search = BeamSearch {
                     beams,
                     length_penalty: how.length_penalty,
@@ -87,7 +87,7 @@ impl Client {
                 };
                 Box::new(Search { searching: Searching::new(search), result, reader })
             }
-            Way::Sampled(sampling, count) => Box::new(Samples {
+            Strategy::Sampled(sampling, count) => Box::new(Samples {
                 running: (0..count).map(|number| (number as u64, 0.0)).collect(),
                 finished: Vec::new(),
                 sampling,
@@ -101,7 +101,7 @@ impl Client {
             prompt: vec![how.begin],
             source: Some(source.to_vec()),
             cache: Some(how.cache),
-            most_sequences: how.way.sequences(),
+            most_sequences: how.strategy.sequences(),
             most_tokens,
         })?;
         Ok(Pending { result: found, _alive: alive, client: PhantomData })
@@ -117,7 +117,7 @@ fn check(source: &[u32], how: &Translating, vocabulary: usize, context: usize) -
         let message = format!("token {id} is in the source, but the model knows only {vocabulary}");
         return Err(Error::new(message, "does the tokenizer belong to this model?"));
     }
-    if how.way.sequences() == 0 {
+    if how.strategy.sequences() == 0 {
         return Err(Error::new("no translation is asked for", "ask for one or more"));
     }
     Ok(())

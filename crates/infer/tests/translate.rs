@@ -3,7 +3,7 @@
 use hearken_infer::beam::Found;
 use hearken_infer::engine::with_translator;
 use hearken_infer::sampler::Sampling;
-use hearken_infer::translate::{Translating, Way};
+use hearken_infer::translate::{Strategy, Translating};
 use hearken_nn::cache::CacheKind;
 use hearken_nn::models::{EncoderDecoder, PredictsTokens, Tokens, Translates};
 use hearken_nn::variants;
@@ -11,19 +11,19 @@ use hearken_nn::variants;
 const BEGIN: u32 = 0;
 const END: u32 = 4;
 
-fn how(way: Way) -> Translating {
+fn how(strategy: Strategy) -> Translating {
     Translating {
         begin: BEGIN,
         ends: vec![END],
         most_tokens: 15,
         length_penalty: 1.0,
         cache: CacheKind::F32,
-        way,
+        strategy,
     }
 }
 
-fn greedy() -> Way {
-    Way::Sampled(Sampling { temperature: 0.0, ..Sampling::default() }, 1)
+fn greedy() -> Strategy {
+    Strategy::Sampled(Sampling { temperature: 0.0, ..Sampling::default() }, 1)
 }
 
 fn sources() -> Vec<Vec<u32>> {
@@ -44,10 +44,10 @@ fn translate(model: &dyn Translates, how: &Translating, at_once: usize) -> Vec<V
 fn translations_together_are_those_made_alone() {
     for (name, config) in variants::encoder_decoders().into_iter().step_by(2) {
         let model = EncoderDecoder::drawn(config, 7);
-        let sampled = Way::Sampled(Sampling { seed: 3, ..Sampling::default() }, 3);
-        for way in [greedy(), Way::Beams(4), sampled] {
+        let sampled = Strategy::Sampled(Sampling { seed: 3, ..Sampling::default() }, 3);
+        for strategy in [greedy(), Strategy::Beams(4), sampled] {
             let (alone, together) =
-                (translate(&model, &how(way), 1), translate(&model, &how(way), 64));
+                (translate(&model, &how(strategy), 1), translate(&model, &how(strategy), 64));
             for (alone, together) in alone.iter().zip(&together) {
                 assert_eq!(alone.len(), together.len(), "{name}");
                 for (alone, together) in alone.iter().zip(together) {
@@ -67,7 +67,7 @@ fn one_beam_is_greedy_and_more_find_likelier_translations() {
         let model = EncoderDecoder::drawn(config, 5);
         let greedy = translate(&model, &how(greedy()), 64);
         for (mean, beams) in means.iter_mut().zip([1, 4, 8]) {
-            let found = translate(&model, &how(Way::Beams(beams)), 64);
+            let found = translate(&model, &how(Strategy::Beams(beams)), 64);
             if beams == 1 {
                 let tokens = |all: &[Vec<Found>]| -> Vec<Vec<u32>> {
                     all.iter().map(|found| found[0].tokens.clone()).collect()
@@ -107,12 +107,12 @@ fn cached_decoding_takes_the_tokens_of_whole_passes() {
 fn what_cannot_be_translated_is_refused() {
     let model = EncoderDecoder::drawn(variants::encoder_decoder(), 1);
     with_translator(&model, 4, |client| {
-        let refused = |source: &[u32], way| {
-            client.translate(source, &how(way)).map(|_| ()).unwrap_err().to_string()
+        let refused = |source: &[u32], strategy| {
+            client.translate(source, &how(strategy)).map(|_| ()).unwrap_err().to_string()
         };
         assert!(refused(&[], greedy()).starts_with("a source of 0 tokens, expected 1 to 24"));
         assert!(refused(&[1; 25], greedy()).starts_with("a source of 25 tokens"));
         assert!(refused(&[1, 13], greedy()).starts_with("token 13 is in the source"));
-        assert!(refused(&[1], Way::Beams(0)).starts_with("no translation is asked for"));
+        assert!(refused(&[1], Strategy::Beams(0)).starts_with("no translation is asked for"));
     });
 }

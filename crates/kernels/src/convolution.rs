@@ -51,7 +51,7 @@ impl Taps {
 
 /// Gathers x (B, T, C) into `out` (B, out_length, kernel · columns).
 pub fn gather(taps: &Taps, x: &[f32], out: &mut [f32]) {
-    let wide = taps.columns.len();
+    let columns = taps.columns.len();
     let width = taps.gathered();
     if width == 0 || taps.out_length == 0 {
         return;
@@ -59,11 +59,11 @@ pub fn gather(taps: &Taps, x: &[f32], out: &mut [f32]) {
     for_row_chunks(out.len() / width, rows_per_chunk(width), [(out, width)], |rows, [out]| {
         for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
             let (b, time) = (row / taps.out_length, row % taps.out_length);
-            for (tap, out) in out.chunks_exact_mut(wide).enumerate() {
+            for (tap, out) in out.chunks_exact_mut(columns).enumerate() {
                 match taps.seen(time, tap) {
                     Some(seen) => {
                         let from = (b * taps.length + seen) * taps.width + taps.columns.start;
-                        out.copy_from_slice(&x[from..from + wide]);
+                        out.copy_from_slice(&x[from..from + columns]);
                     }
                     None => out.fill(0.0),
                 }
@@ -75,8 +75,8 @@ pub fn gather(taps: &Taps, x: &[f32], out: &mut [f32]) {
 /// Adds up the gradients of gathered rows, `gathered` (B, out_length, kernel · columns), in the
 /// columns of dx (B, T, C); what is in its other columns stays.
 pub fn scatter(taps: &Taps, gathered: &[f32], dx: &mut [f32], write: Write) {
-    let (wide, width) = (taps.columns.len(), taps.gathered());
-    if wide == 0 || taps.length == 0 {
+    let (columns, width) = (taps.columns.len(), taps.gathered());
+    if columns == 0 || taps.length == 0 {
         return;
     }
     let rows = dx.len() / taps.width;
@@ -89,8 +89,8 @@ pub fn scatter(taps: &Taps, gathered: &[f32], dx: &mut [f32], write: Write) {
             }
             for tap in 0..taps.kernel {
                 if let Some(time) = taps.seen_by(seen, tap) {
-                    let from = (b * taps.out_length + time) * width + tap * wide;
-                    elementwise::add_assign_chunk(dx, &gathered[from..from + wide]);
+                    let from = (b * taps.out_length + time) * width + tap * columns;
+                    elementwise::add_assign_chunk(dx, &gathered[from..from + columns]);
                 }
             }
         }

@@ -184,7 +184,7 @@ fn maximum_and_sum<S: Simd>(s: S, x: &[f32]) -> (f32, f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
     use crate::threads::with_threads;
 
     fn reference(options: CrossEntropy, z: &[f64], target: usize) -> (f64, Vec<f64>) {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_reference_gradient_matches_central_differences() {
         for options in CASES {
-            let z = wide(&samples(9, 3.0, 1));
+            let z = to_f64(&samples(9, 3.0, 1));
             let (_, gradient) = reference(options, &z, 4);
             for j in 0..z.len() {
                 let shifted = |by: f64| {
@@ -254,7 +254,7 @@ mod tests {
                             continue;
                         }
                         let (loss, want) =
-                            reference(options, &wide(&z[part.clone()]), targets[row] as usize);
+                            reference(options, &to_f64(&z[part.clone()]), targets[row] as usize);
                         // Sums of V terms in at most 16 lanes: V/16 roundings, of random sign.
                         let sums = 2e-7 * (1.0 + (vocabulary as f64 / 16.0).sqrt());
                         let bound = |_| (loss.abs() + 10.0) * sums;

@@ -219,9 +219,9 @@ pub fn count(operations: impl FnOnce() -> Operations) {
     }
 }
 
-/// The dry way of [`threads::side_by_side`]: of as many parts as run at the same time one is run, and
+/// The dry way of [`threads::parallel_parts`]: of as many parts as run at the same time one is run, and
 /// stands for all.
-pub(crate) fn side_by_side(parts: usize, part: impl Fn(usize)) {
+pub(crate) fn parallel_parts(parts: usize, part: impl Fn(usize)) {
     let Some(current) = current() else { return };
     let together = threads::count().min(parts).max(1);
     let threads_each = threads::count() / together;
@@ -283,7 +283,7 @@ pub(crate) fn scratch_in_tasks(len: usize, tasks: usize) {
 mod tests {
     use super::*;
     use crate::gemm::{Epilogue, Matrix, gemm};
-    use crate::threads::{side_by_side, with_threads};
+    use crate::threads::{parallel_parts, with_threads};
     use crate::{Write, elementwise};
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
             let one = || Operations { products: 1.0, attention: 0.0 };
             with_threads(threads, || {
                 dry.run(|| {
-                    side_by_side(parts, |_| {
+                    parallel_parts(parts, |_| {
                         drop(Buffer::<f32>::pooled(10_000));
                         count(one);
                     });
@@ -350,7 +350,7 @@ mod tests {
     fn what_parts_share_is_counted_once() {
         let dry = Dry::new();
         let part = |_| drop(shared(|| Buffer::<f32>::pooled(10_000)));
-        with_threads(2, || dry.run(|| side_by_side(2, part))).unwrap();
+        with_threads(2, || dry.run(|| parallel_parts(2, part))).unwrap();
         assert_eq!(dry.usage().peak, 40_000);
     }
 

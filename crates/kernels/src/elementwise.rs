@@ -283,7 +283,7 @@ fn magnitude_on<S: Simd>(s: S, x: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
     use crate::threads::with_threads;
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
         on_every_isa(|isa| {
             for len in LENGTHS.into_iter().chain([300_000]) {
                 let (a, b) = (samples(len, 2.0, 6), samples(len, 2.0, 7));
-                let (wa, wb) = (wide(&a), wide(&b));
+                let (wa, wb) = (to_f64(&a), to_f64(&b));
                 // A run of 1024 in 32 lanes: 32 additions of sums that reach 32 terms, so half
                 // an ulp of each relative to the sum of sizes; in practice far less.
                 let bound = |sizes: f64| 32.0 * 6e-8 * sizes + 1e-30;

@@ -73,7 +73,7 @@ fn add_on<S: Simd>(s: S, x: &[f32], out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
     use crate::threads::with_threads;
 
     /// Repeats often, and leaves some rows out.
@@ -94,7 +94,7 @@ mod tests {
                     let dout = samples(count * width, 1.0, 2);
                     let mut dtable = table.clone();
                     scatter_add(&dout, width, &ids, &mut dtable);
-                    let mut want = wide(&table);
+                    let mut want = to_f64(&table);
                     for i in 0..count {
                         let row = ids[i] as usize * width;
                         assert_eq!(out[i * width..(i + 1) * width], table[row..row + width]);

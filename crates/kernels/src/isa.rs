@@ -197,7 +197,7 @@ pub fn for_batches<R>(f: impl FnOnce() -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::{for_each, side_by_side, with_threads};
+    use crate::threads::{for_each, parallel_parts, with_threads};
 
     #[test]
     fn a_set_that_is_forced_is_the_one_for_batches() {
@@ -214,7 +214,7 @@ mod tests {
             with_threads(threads, || {
                 // In the parallel work that is started there, and where parallel work starts it.
                 for_batches(|| for_each(9, |_| assert_eq!(current(), one)));
-                for_batches(|| side_by_side(3, |_| for_each(9, |_| assert_eq!(current(), one))));
+                for_batches(|| parallel_parts(3, |_| for_each(9, |_| assert_eq!(current(), one))));
                 for_each(9, |_| assert_eq!(for_batches(current), one));
             });
         }

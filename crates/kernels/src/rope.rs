@@ -331,7 +331,7 @@ fn rotate_heads<S: Simd>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, on_every_isa, samples, wide};
+    use crate::testing::{assert_close, on_every_isa, samples, to_f64};
     use crate::threads::with_threads;
 
     fn tables(positions: usize, half: usize) -> (Vec<f32>, Vec<f32>) {
@@ -396,7 +396,7 @@ mod tests {
                                     let want = reference(
                                         &rotation,
                                         positions.of(row),
-                                        &wide(&x[at..at + width]),
+                                        &to_f64(&x[at..at + width]),
                                     );
                                     // Two products of numbers up to 2, rounded at most 4 times.
                                     let bound = |_| 5e-7;
@@ -445,7 +445,7 @@ mod tests {
             };
             let one = run(1);
             // cos² + sin² of rounded tables is 1 within 1.2e-7; two rotations round four times.
-            assert_close("there and back", &one, &wide(&x), |_| 6e-7);
+            assert_close("there and back", &one, &to_f64(&x), |_| 6e-7);
             assert!([2, 3, 4].into_iter().all(|threads| run(threads) == one));
         }
     }

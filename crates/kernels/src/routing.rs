@@ -143,7 +143,7 @@ fn scaled_on<S: Simd>(s: S, factor: f32, x: &[f32], out: &mut [f32], write: Writ
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
     use crate::threads::with_threads;
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
                 sources.combine(&weights, Some(&residual), &mut out);
                 let mut dweights = vec![1.0; 2 * tokens];
                 sources.dweights(&dout, &mut dweights, Write::Add);
-                let (mut want, mut want_weights) = (wide(&residual), vec![1.0; 2 * tokens]);
+                let (mut want, mut want_weights) = (to_f64(&residual), vec![1.0; 2 * tokens]);
                 for i in (0..2 * tokens).filter(|i| places[*i] != NOWHERE) {
                     for c in 0..width {
                         let y = parts[chosen[i] as usize][places[i] as usize * width + c];

@@ -228,7 +228,7 @@ fn backward_in_place_on<S: Simd>(s: S, width: usize, scale: f32, y: &[f32], grad
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+    use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
     use crate::threads::with_threads;
 
     const SCALE: f32 = 0.7;
@@ -290,7 +290,7 @@ mod tests {
                 }
                 for row in 0..rows {
                     let part = row * width..(row + 1) * width;
-                    let (y, dy) = (wide(&y[part.clone()]), wide(&dy[part.clone()]));
+                    let (y, dy) = (to_f64(&y[part.clone()]), to_f64(&dy[part.clone()]));
                     let mean: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy).sum();
                     let gradient = |i: usize| f64::from(SCALE) * y[i] * (dy[i] - mean);
                     let want: Vec<f64> = (0..width).map(gradient).collect();

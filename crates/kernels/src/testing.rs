@@ -62,7 +62,7 @@ pub(crate) fn assert_close(what: &str, got: &[f32], want: &[f64], bound: impl Fn
 }
 
 /// As f64.
-pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
+pub(crate) fn to_f64(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()
 }
 

@@ -10,7 +10,7 @@
 //! results are the same bits for any number of threads. Regions inside regions run on the thread
 //! that reached them.
 //!
-//! Even so the threads wait for each other at the end of every region. [`side_by_side`] is for work
+//! Even so the threads wait for each other at the end of every region. [`parallel_parts`] is for work
 //! that falls into large parts, such as the sequences of a batch: a thread goes through a part with
 //! all its regions by itself. Where there are more threads than parts, or than parts that are left,
 //! those without one help with the regions of the others.
@@ -141,9 +141,9 @@ pub fn for_each_by_thread(threads: usize, tasks: usize, task: impl Fn(usize, usi
 /// one thread, with the others' help if there are more threads than parts. A panic of a part is
 /// passed on. Parts of parts run one after the other, and so do the parts of a second caller at the
 /// same time. In a [dry pass](crate::dry), one of those that would run at the same time stands for all.
-pub fn side_by_side(parts: usize, part: impl Fn(usize) + Sync) {
+pub fn parallel_parts(parts: usize, part: impl Fn(usize) + Sync) {
     if dry::is_on() {
-        return dry::side_by_side(parts, part);
+        return dry::parallel_parts(parts, part);
     }
     let together = PART.get().is_none() && count().min(parts) > 1;
     let threads = if together { pool::start(count() - 1) + 1 } else { 1 };

@@ -3,7 +3,7 @@
 use hearken_data::batches::{Batch, Source};
 use hearken_nn::models::Tokens;
 use hearken_nn::pass::Layout;
-use hearken_train::Extent;
+use hearken_train::Portion;
 
 /// Tokens that one batch of an evaluation has, about: enough to keep all threads busy.
 const EVALUATION_TOKENS: usize = 4096;
@@ -41,13 +41,13 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// Of `count` batches of rows of `length` tokens.
-    pub(crate) fn new(extent: Extent, count: usize, length: usize) -> Self {
-        let wanted = extent.sample / (evaluation_rows(length) * length).max(1) as u64;
-        let sampled = match extent.sample {
+    pub(crate) fn new(portion: Portion, count: usize, length: usize) -> Self {
+        let wanted = portion.sample / (evaluation_rows(length) * length).max(1) as u64;
+        let sampled = match portion.sample {
             0 => count,
             _ => (count as u64).min(wanted.max(1)) as usize,
         };
-        Self { count, sampled, whole: extent.whole }
+        Self { count, sampled, whole: portion.whole }
     }
 
     /// Is a batch of the sample? As evenly spread as can be, the first among them.

@@ -25,7 +25,7 @@ use hearken_nn::pass::{Noise, Pass};
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::{Param, Tensor};
 use hearken_train::{
-    Evaluation, Exhibits, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
+    Evaluation, Exhibits, Metric, MicroLoss, Moment, Observation, Portion, Task, TrainConfig,
 };
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -154,11 +154,11 @@ impl Task for NextToken {
 
     fn evaluate(
         &mut self,
-        extent: Extent,
+        portion: Portion,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>> {
         let (count, mut batches) = self.data.validation_batches();
-        let selection = Selection::new(extent, count, self.data.batches.length());
+        let selection = Selection::new(portion, count, self.data.batches.length());
         // Of all that is looked at, and of the sample.
         let mut sums = [(0.0, 0); 2];
         let mut next = 0;

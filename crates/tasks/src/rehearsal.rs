@@ -20,7 +20,7 @@ use hearken_nn::pass::{Noise, Pass};
 use hearken_nn::scope::Weights;
 use hearken_nn::slot;
 use hearken_tensor::Param;
-use hearken_train::{Cost, Evaluation, Extent, MicroLoss, Moment, Task, TrainConfig};
+use hearken_train::{Cost, Evaluation, MicroLoss, Moment, Portion, Task, TrainConfig};
 use std::path::Path;
 
 /// Tokens that are computed at the same time, at most: more would take terabytes.
@@ -78,7 +78,7 @@ impl Task for Bare {
         Ok(MicroLoss::new(out.mean(), 1.0, ids.len()))
     }
 
-    fn evaluate(&mut self, _: Extent, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
+    fn evaluate(&mut self, _: Portion, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
         Ok(None)
     }
 

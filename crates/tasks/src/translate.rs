@@ -8,7 +8,7 @@ use hearken_data::batches::Frame;
 use hearken_data::tokenizer::Tokenizer;
 use hearken_infer::engine::with_translator;
 use hearken_infer::sampler::Sampling;
-use hearken_infer::translate::{Translating, Way};
+use hearken_infer::translate::{Strategy, Translating};
 use hearken_nn::cache::CacheKind;
 use hearken_nn::models::{Tokens, Translates};
 use hearken_nn::pass::Pass;
@@ -95,7 +95,7 @@ pub struct Options {
     /// How keys and values are kept.
     pub cache: CacheKind,
     /// How tokens are chosen.
-    pub way: Way,
+    pub strategy: Strategy,
 }
 
 impl Default for Options {
@@ -106,7 +106,7 @@ impl Default for Options {
             most_tokens: None,
             length_penalty: 1.0,
             cache: CacheKind::F32,
-            way: Way::Sampled(greedy, 1),
+            strategy: Strategy::Sampled(greedy, 1),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Options {
             most_tokens: self.most_tokens.unwrap_or(usize::MAX),
             length_penalty: self.length_penalty,
             cache: self.cache,
-            way: self.way,
+            strategy: self.strategy,
         }
     }
 }
@@ -191,7 +191,7 @@ impl<'a> Translator<'a> {
         options: &Options,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Vec<Translation>>> {
-        if let Way::Sampled(sampling, _) = &options.way {
+        if let Strategy::Sampled(sampling, _) = &options.strategy {
             sampling.validate()?;
         }
         let how = options.with(self.frame.begin, self.ends.clone());

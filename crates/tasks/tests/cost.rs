@@ -134,7 +134,7 @@ fn the_plan_comes_true() {
     with_threads(1, || compare("large vocabulary", &wide, &training()));
     // Parts need not be at their peaks at the same moment, and who comes first to the pool is left
     // to chance: the plan is what they may take.
-    let parts = TrainConfig { batch_size: 12, side_by_side: 2, ..TrainConfig::default() };
+    let parts = TrainConfig { batch_size: 12, parallel_parts: 2, ..TrainConfig::default() };
     for (name, config) in [("small", &small), ("large vocabulary", &wide)] {
         // Tried until both have run at the same time, of which a busy machine may need a few.
         let enough = (0..50).any(|_| {
@@ -172,14 +172,14 @@ fn operations_are_those_of_the_formulas() {
     let products = 2.0 * (12.0 * layers * width * width + vocabulary * width);
     let attention = 4.0 * layers * tokens as f64 * width;
     for checkpointing in [false, true] {
-        for (precision, side_by_side) in
+        for (precision, parallel_parts) in
             [(Precision::F32, 1), (Precision::Bf16, 1), (Precision::F32, 2)]
         {
             let train = TrainConfig {
                 batch_size: 2,
                 gradient_checkpointing: checkpointing,
                 precision,
-                side_by_side,
+                parallel_parts,
                 ..TrainConfig::default()
             };
             let cost = rehearsal::cost(&config, &train, tokens).unwrap();

@@ -50,7 +50,7 @@ steps = 9
 batch_size = 8
 lr = 1e-2
 schedule = { kind = "constant", warmup = 0 }
-side_by_side = 2
+parallel_parts = 2
 evaluate_every = 4
 checkpoint_every = 4
 observe_every = 4
@@ -78,7 +78,7 @@ fn kinds() -> Vec<(&'static str, Vec<&'static str>)> {
         ("rnn", vec!["model.cell=\"rnn\""]),
         ("gru", vec![]),
         ("lstm", vec!["model.cell=\"lstm\"", "train.accumulate=2"]),
-        ("lstm in parts", vec!["model.cell=\"lstm\"", "train.side_by_side=2"]),
+        ("lstm in parts", vec!["model.cell=\"lstm\"", "train.parallel_parts=2"]),
         ("random windows", vec!["data.windows=\"random\""]),
         ("convolution", vec![]),
         ("bahdanau", vec![]),

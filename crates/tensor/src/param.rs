@@ -2,8 +2,8 @@
 
 use crate::graph::{Node, Var};
 use crate::half::{HalfTensor, Storage, Weight};
+use crate::parallel_parts::current_part;
 use crate::shape::Shape;
-use crate::side_by_side::current_part;
 use crate::tensor::Tensor;
 use hearken_kernels::{dry, threads};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,7 @@ struct Inner {
     value: RwLock<Value>,
     node: Arc<Node>,
     /// Where parts 1, 2, … that run in parallel put their gradients; see
-    /// [`side_by_side`](crate::side_by_side).
+    /// [`parallel_parts`](crate::parallel_parts).
     parts: Mutex<Vec<Arc<Node>>>,
 }
 

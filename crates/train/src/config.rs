@@ -37,7 +37,7 @@ pub struct TrainConfig {
     /// Parts that each of those is cut into again, to be computed at the same time, a thread each;
     /// fewer, if so many do not share its sequences evenly. For small models. Changes nothing but
     /// rounding and which activations dropout hits.
-    pub side_by_side: usize,
+    pub parallel_parts: usize,
     /// The learning rate that the schedule scales.
     pub lr: f64,
     /// Which random numbers.
@@ -86,7 +86,11 @@ impl Setting for TrainConfig {
                 steps: t.or("steps", 2000)?,
                 batch_size: t.or("batch_size", 12)?,
                 accumulate: t.or("accumulate", 1)?,
-                side_by_side: t.or("side_by_side", 1)?,
+                // Runs of version 0.1 call it `side_by_side`.
+                parallel_parts: match t.optional("side_by_side")? {
+                    Some(parts) => parts,
+                    None => t.or("parallel_parts", 1)?,
+                },
                 lr: t.or("lr", 1e-3)?,
                 seed: t.or("seed", 1337)?,
                 optimizer: t.or("optimizer", OptimizerConfig::default())?,
@@ -203,7 +207,7 @@ impl TrainConfig {
 
     /// The parallel parts that those are computed in.
     pub fn parts_at_once(&self) -> usize {
-        even_parts(self.rows_at_once(), self.side_by_side)
+        even_parts(self.rows_at_once(), self.parallel_parts)
     }
 
     /// Parts of a step's batch in all.
@@ -222,7 +226,7 @@ impl TrainConfig {
             ("train.steps", self.steps, 1, MOST_STEPS),
             ("train.batch_size", self.batch_size as u64, 1, MOST_ROWS as u64),
             ("train.accumulate", self.accumulate as u64, 1, MOST_ROWS as u64),
-            ("train.side_by_side", self.side_by_side as u64, 1, u64::MAX),
+            ("train.parallel_parts", self.parallel_parts as u64, 1, u64::MAX),
             ("train.evaluate_every", self.evaluate_every, 0, MOST_STEPS),
             ("train.evaluate_tokens", self.evaluate_tokens, 0, MOST_STEPS),
             ("train.checkpoint_every", self.checkpoint_every, 0, MOST_STEPS),
@@ -232,9 +236,12 @@ impl TrainConfig {
         ] {
             whole_in_range(name, value, least, most)?;
         }
-        if self.side_by_side > MOST_PARTS {
+        if self.parallel_parts > MOST_PARTS {
             return Err(Error::new(
-                format!("train.side_by_side is {}, expected 1 to {MOST_PARTS}", self.side_by_side),
+                format!(
+                    "train.parallel_parts is {}, expected 1 to {MOST_PARTS}",
+                    self.parallel_parts
+                ),
                 "as many as the machine has cores",
             ));
         }
@@ -327,9 +334,9 @@ mod tests {
 
     #[test]
     fn parts_share_evenly() {
-        let parts = |batch_size, accumulate, side_by_side| {
+        let parts = |batch_size, accumulate, parallel_parts| {
             let config =
-                TrainConfig { batch_size, accumulate, side_by_side, ..TrainConfig::default() };
+                TrainConfig { batch_size, accumulate, parallel_parts, ..TrainConfig::default() };
             config.validate().unwrap();
             (config.parts_at_once(), config.micro_batches())
         };
@@ -338,10 +345,10 @@ mod tests {
         assert_eq!(parts(12, 2, 4), (3, 6));
         assert_eq!(parts(7, 1, 2), (1, 1));
         assert_eq!(parts(1, 1, 256), (1, 1));
-        for side_by_side in [0, 257, usize::MAX] {
-            let config = TrainConfig { side_by_side, ..TrainConfig::default() };
+        for parallel_parts in [0, 257, usize::MAX] {
+            let config = TrainConfig { parallel_parts, ..TrainConfig::default() };
             let text = config.validate().unwrap_err().to_string();
-            assert!(text.contains("side_by_side is") && text.contains("\nhint: "), "{text}");
+            assert!(text.contains("parallel_parts is") && text.contains("\nhint: "), "{text}");
         }
     }
 

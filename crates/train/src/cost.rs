@@ -8,7 +8,7 @@
 //! what those before it have left, cut in other places.
 
 use crate::config::TrainConfig;
-use crate::evaluation::Extent;
+use crate::evaluation::Portion;
 use crate::stepper::Stepper;
 use crate::task::{Moment, Task};
 use hearken_base::{Error, Result};
@@ -144,8 +144,8 @@ pub fn short_run(stepper: &mut Stepper, task: &mut dyn Task, config: &TrainConfi
         }
         if step == 2 {
             stepper.with_judged_weights(|| {
-                let extent = Extent { sample: 0, whole: true };
-                no_grad(|| isa::for_batches(|| task.evaluate(extent, &mut |_| {})))
+                let portion = Portion { sample: 0, whole: true };
+                no_grad(|| isa::for_batches(|| task.evaluate(portion, &mut |_| {})))
             })?;
         }
         if step > 0 {

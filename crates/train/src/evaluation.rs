@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// How much of the validation set to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct Portion {
     /// About so many tokens, spread over the set, the same in every evaluation of a run: the sample.
     /// 0 for all.
     pub sample: u64,

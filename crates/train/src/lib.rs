@@ -46,7 +46,7 @@ pub mod weights;
 
 pub use config::{Precision, TrainConfig};
 pub use cost::{Cost, Memory};
-pub use evaluation::{Better, Evaluation, Extent, Metric};
+pub use evaluation::{Better, Evaluation, Metric, Portion};
 pub use exhibit::{Exhibit, Exhibits};
 pub use hearken_base::{Error, Kind, Result};
 pub use metrics::{Row, Score};

@@ -19,7 +19,7 @@ use hearken_base::Result;
 use hearken_kernels::elementwise::sum_of_squares;
 use hearken_kernels::isa;
 use hearken_tensor::half::LossScaler;
-use hearken_tensor::{Param, Tensor, profile, side_by_side, with_storage};
+use hearken_tensor::{Param, Tensor, parallel_parts, profile, with_storage};
 use std::time::Instant;
 
 /// Everything that changes with a step, but for the task's own state.
@@ -180,7 +180,7 @@ impl Stepper {
                 micro_batches: config.micro_batches(),
             };
             let results = with_storage(config.precision.storage(), || {
-                side_by_side(parts, &self.parameters, |part| {
+                parallel_parts(parts, &self.parameters, |part| {
                     let at = moment(part);
                     let micro = task.loss(at)?;
                     let mut sum = 0.0;

@@ -5,7 +5,7 @@
 //! random (which windows of text, which dropout) from it, and from nothing else: that is what
 //! makes a resumed run equal to an uninterrupted one.
 
-use crate::evaluation::{Evaluation, Extent};
+use crate::evaluation::{Evaluation, Portion};
 use crate::exhibit::Exhibits;
 use crate::report::Table;
 use crate::weights;
@@ -139,10 +139,10 @@ pub trait Task: Sync {
     /// may be told the share that is done.
     fn evaluate(
         &mut self,
-        extent: Extent,
+        portion: Portion,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>> {
-        let _ = (extent, progress);
+        let _ = (portion, progress);
         Ok(None)
     }
 

@@ -2,7 +2,7 @@
 //! back as they were.
 
 use crate::config::TrainConfig;
-use crate::evaluation::Extent;
+use crate::evaluation::Portion;
 use crate::stepper::Stepper;
 use crate::task::Task;
 use hearken_base::Result;
@@ -53,8 +53,8 @@ fn time(task: &mut dyn Task, config: &TrainConfig, seconds: f64) -> Result<(f64,
         taken.push(stepper.step(task, WARM + taken.len() as u64, false)?.seconds);
     }
     taken.sort_by(f64::total_cmp);
-    let extent = Extent { sample: config.evaluate_tokens, whole: false };
+    let portion = Portion { sample: config.evaluate_tokens, whole: false };
     let started = Instant::now();
-    no_grad(|| isa::for_batches(|| task.evaluate(extent, &mut |_| {})))?;
+    no_grad(|| isa::for_batches(|| task.evaluate(portion, &mut |_| {})))?;
     Ok((taken[taken.len() / 2], started.elapsed().as_secs_f64()))
 }

@@ -19,7 +19,7 @@ use crate::checkpoint::{Checkpoints, Loaded};
 use crate::config::TrainConfig;
 use crate::diagnose::{LayerFacts, Warning, Watch};
 use crate::early_stopping::{Best, Evaluations};
-use crate::evaluation::{Better, Evaluation, Extent};
+use crate::evaluation::{Better, Evaluation, Portion};
 use crate::exhibit::Exhibits;
 use crate::interrupt::Stop;
 use crate::metrics::Score;
@@ -429,10 +429,10 @@ impl<'a> Trainer<'a> {
     }
 
     fn evaluate(&mut self, whole: bool) -> Result<Option<Evaluation>> {
-        let extent = Extent { sample: self.config.evaluate_tokens, whole };
+        let portion = Portion { sample: self.config.evaluate_tokens, whole };
         let evaluation = self.with_judged_weights(|task, progress| {
             isa::for_batches(|| {
-                task.evaluate(extent, &mut |share| {
+                task.evaluate(portion, &mut |share| {
                     progress.activity(&format!("evaluating {:3.0}%", 100.0 * share));
                 })
             })

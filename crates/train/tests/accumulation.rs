@@ -9,7 +9,7 @@ use hearken_tensor::ops::linear::linear;
 use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Role, Tensor, Var};
 use hearken_train::{
-    Evaluation, Extent, MicroLoss, Moment, OptimizerConfig, Outcome, Result, ScheduleConfig,
+    Evaluation, MicroLoss, Moment, OptimizerConfig, Outcome, Portion, Result, ScheduleConfig,
     Stepper, Task, TrainConfig, train,
 };
 use std::path::Path;
@@ -63,7 +63,7 @@ impl Task for Masked {
         Ok(MicroLoss::new(sum, counted.iter().sum::<usize>() as f64, rows))
     }
 
-    fn evaluate(&mut self, _: Extent, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
+    fn evaluate(&mut self, _: Portion, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
         Ok(None)
     }
 
@@ -76,12 +76,12 @@ impl Task for Masked {
     }
 }
 
-fn config(accumulate: usize, side_by_side: usize) -> TrainConfig {
+fn config(accumulate: usize, parallel_parts: usize) -> TrainConfig {
     TrainConfig {
         steps: 1,
         batch_size: ROWS,
         accumulate,
-        side_by_side,
+        parallel_parts,
         lr: 0.1,
         clip: 0.0,
         optimizer: OptimizerConfig::Sgd {
@@ -115,9 +115,9 @@ fn numbers(tensor: &Tensor) -> Vec<f64> {
 
 #[test]
 fn loss_and_gradients_are_those_of_the_whole_batch() {
-    let mean = |accumulate, side_by_side| {
+    let mean = |accumulate, parallel_parts| {
         let task = Masked::new(UNEVEN);
-        let stepper = Stepper::new(&config(accumulate, side_by_side), task.parameters());
+        let stepper = Stepper::new(&config(accumulate, parallel_parts), task.parameters());
         let batch = stepper.gradients(&task, 0).unwrap();
         assert_eq!((batch.weight, batch.tokens), (16.0, ROWS));
         let gradient = |p: &Param| {
@@ -127,9 +127,9 @@ fn loss_and_gradients_are_those_of_the_whole_batch() {
         (batch.sum / batch.weight, task.parameters.iter().map(gradient).collect::<Vec<_>>())
     };
     let (loss, gradients) = mean(1, 1);
-    for (accumulate, side_by_side) in PARTS {
-        let what = format!("{accumulate} × {side_by_side} parts");
-        let got = mean(accumulate, side_by_side);
+    for (accumulate, parallel_parts) in PARTS {
+        let what = format!("{accumulate} × {parallel_parts} parts");
+        let got = mean(accumulate, parallel_parts);
         assert_close(&[got.0], &[loss], &what);
         for (got, want) in got.1.iter().zip(&gradients) {
             assert_close(got, want, &what);
@@ -139,18 +139,18 @@ fn loss_and_gradients_are_those_of_the_whole_batch() {
 
 #[test]
 fn a_step_is_that_of_the_whole_batch() {
-    let step = |accumulate, side_by_side| {
+    let step = |accumulate, parallel_parts| {
         let dir = tempfile::tempdir().unwrap();
         let mut task = Masked::new(UNEVEN);
-        let config = config(accumulate, side_by_side);
+        let config = config(accumulate, parallel_parts);
         let summary = train(&mut task, &config, setup(dir.path())).unwrap();
         let weights: Vec<Vec<f64>> = task.parameters.iter().map(|p| numbers(&p.value())).collect();
         (summary.train_loss.unwrap(), weights)
     };
     let (loss, weights) = step(1, 1);
-    for (accumulate, side_by_side) in PARTS {
-        let what = format!("{accumulate} × {side_by_side} parts");
-        let got = step(accumulate, side_by_side);
+    for (accumulate, parallel_parts) in PARTS {
+        let what = format!("{accumulate} × {parallel_parts} parts");
+        let got = step(accumulate, parallel_parts);
         assert_close(&[got.0], &[loss], &what);
         for (got, want) in got.1.iter().zip(&weights) {
             assert_close(got, want, &what);

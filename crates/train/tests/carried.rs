@@ -12,7 +12,7 @@ use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, Role, Tensor, Var};
 use hearken_train::interrupt::Stop;
 use hearken_train::{
-    Error, Evaluation, Extent, MicroLoss, Moment, Outcome, Result, Task, TrainConfig, train,
+    Error, Evaluation, MicroLoss, Moment, Outcome, Portion, Result, Task, TrainConfig, train,
 };
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -98,7 +98,7 @@ impl Task for Recurrent {
         }
     }
 
-    fn evaluate(&mut self, _: Extent, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
+    fn evaluate(&mut self, _: Portion, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
         Ok(None)
     }
 
@@ -121,10 +121,10 @@ fn run(config: &TrainConfig, path: &Path, stop_in: Option<u64>) -> (Outcome, Vec
 
 #[test]
 fn a_resumed_run_has_the_same_bits_on_any_number_of_threads() {
-    for (accumulate, side_by_side) in [(1, 1), (2, 1), (1, 3), (2, 3)] {
+    for (accumulate, parallel_parts) in [(1, 1), (2, 1), (1, 3), (2, 3)] {
         let base =
             TrainConfig { steps: 12, batch_size: ROWS, lr: 0.01, seed: 3, ..common::config() };
-        let config = TrainConfig { accumulate, side_by_side, ..base };
+        let config = TrainConfig { accumulate, parallel_parts, ..base };
         let dir = tempfile::tempdir().unwrap();
         let (outcome, want) = run(&config, &dir.path().join("whole"), None);
         assert_eq!(outcome, Outcome::Finished);
@@ -137,7 +137,7 @@ fn a_resumed_run_has_the_same_bits_on_any_number_of_threads() {
             }
             let (outcome, got) = with_threads(threads, || run(&config, &path, None));
             assert_eq!(outcome, Outcome::Finished);
-            assert_eq!(got, want, "{accumulate} × {side_by_side} parts on {threads} threads");
+            assert_eq!(got, want, "{accumulate} × {parallel_parts} parts on {threads} threads");
         }
     }
 }

@@ -12,8 +12,9 @@ use hearken_train::early_stopping::{Best, EarlyStoppingConfig};
 use hearken_train::ema::EmaConfig;
 use hearken_train::files;
 use hearken_train::{
-    Better, DecayRule, Error, Evaluation, Extent, Kind, Metric, MicroLoss, Moment, OptimizerConfig,
-    Outcome, Precision, Result, RunDirectory, ScheduleConfig, Summary, Task, TrainConfig, train,
+    Better, DecayRule, Error, Evaluation, Kind, Metric, MicroLoss, Moment, OptimizerConfig,
+    Outcome, Portion, Precision, Result, RunDirectory, ScheduleConfig, Summary, Task, TrainConfig,
+    train,
 };
 use std::fs;
 use std::path::Path;
@@ -38,11 +39,11 @@ fn long() -> TrainConfig {
     }
 }
 
-const WHOLE: Extent = Extent { sample: 0, whole: true };
+const WHOLE: Portion = Portion { sample: 0, whole: true };
 
 /// The validation loss of the network as it is.
-fn loss_of(network: &mut Network, extent: Extent) -> f64 {
-    let evaluation = network.evaluate(extent, &mut |_| {}).unwrap().unwrap();
+fn loss_of(network: &mut Network, portion: Portion) -> f64 {
+    let evaluation = network.evaluate(portion, &mut |_| {}).unwrap().unwrap();
     evaluation.metric(Metric::LOSS).unwrap().value
 }
 
@@ -132,22 +133,22 @@ fn only_the_newest_and_the_best_checkpoints_stay() {
 /// sum in another order, whether they come one after the other or side by side.
 #[test]
 fn accumulating_four_times_three_is_a_batch_of_twelve() {
-    let weights = |accumulate, side_by_side| {
+    let weights = |accumulate, parallel_parts| {
         let dir = tempfile::tempdir().unwrap();
         let mut network = Network::new();
         let optimizer =
             OptimizerConfig::Sgd { momentum: 0.9, nesterov: false, averaged: false, l2: 0.0 };
-        let config = TrainConfig { accumulate, side_by_side, optimizer, lr: 1e-3, ..config() };
+        let config = TrainConfig { accumulate, parallel_parts, optimizer, lr: 1e-3, ..config() };
         run(&mut network, &config, dir.path());
         let values: Vec<f32> =
             network.parameters.iter().flat_map(|p| p.value().data().to_vec()).collect();
         values
     };
     let whole = weights(1, 1);
-    for (accumulate, side_by_side) in [(2, 1), (3, 1), (4, 1), (12, 1), (1, 2), (1, 4), (3, 2)] {
-        for (a, b) in whole.iter().zip(weights(accumulate, side_by_side)) {
+    for (accumulate, parallel_parts) in [(2, 1), (3, 1), (4, 1), (12, 1), (1, 2), (1, 4), (3, 2)] {
+        for (a, b) in whole.iter().zip(weights(accumulate, parallel_parts)) {
             // 40 steps of a few roundings each of numbers below 1 (6e-8), mostly cancelling.
-            assert!((a - b).abs() < 1e-6, "{accumulate} × {side_by_side} parts: {b}, not {a}");
+            assert!((a - b).abs() < 1e-6, "{accumulate} × {parallel_parts} parts: {b}, not {a}");
         }
     }
 }
@@ -155,12 +156,16 @@ fn accumulating_four_times_three_is_a_batch_of_twelve() {
 /// Fewer threads than parts, as many, and more: parts on threads of their own, or one after the
 /// other.
 #[test]
-fn parts_side_by_side_give_the_same_bits_on_any_number_of_threads() {
+fn parts_parallel_parts_give_the_same_bits_on_any_number_of_threads() {
     let weights = |threads| {
         let dir = tempfile::tempdir().unwrap();
         let mut network = Network::new();
-        let config =
-            TrainConfig { accumulate: 2, side_by_side: 3, precision: Precision::Bf16, ..config() };
+        let config = TrainConfig {
+            accumulate: 2,
+            parallel_parts: 3,
+            precision: Precision::Bf16,
+            ..config()
+        };
         with_threads(threads, || run(&mut network, &config, dir.path()));
         bits(&network)
     };
@@ -181,7 +186,7 @@ fn the_last_evaluation_is_of_everything() {
         let summary = run(&mut network, &config, dir.path());
         let whole = loss_of(&mut network, WHOLE);
         assert_eq!(summary.metric("loss"), Some(whole));
-        let sampled = loss_of(&mut network, Extent { sample: 1, whole: false });
+        let sampled = loss_of(&mut network, Portion { sample: 1, whole: false });
         assert_ne!(sampled, whole);
         // It was still learning: the last is the best.
         assert_eq!(summary.step < config.steps, early_stopping.is_some());
@@ -208,7 +213,7 @@ fn a_part_that_fails_is_an_error() {
             }
             self.0.loss(at)
         }
-        fn evaluate(&mut self, _: Extent, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
+        fn evaluate(&mut self, _: Portion, _: &mut dyn FnMut(f64)) -> Result<Option<Evaluation>> {
             Ok(None)
         }
         fn save_model(&self, dir: &Path) -> Result<()> {
@@ -219,7 +224,7 @@ fn a_part_that_fails_is_an_error() {
         }
     }
     let dir = tempfile::tempdir().unwrap();
-    let config = TrainConfig { side_by_side: 3, ..config() };
+    let config = TrainConfig { parallel_parts: 3, ..config() };
     let error = train(&mut Failing(Network::new()), &config, setup(dir.path())).unwrap_err();
     assert!(error.to_string().contains("part 1 has no rows"), "{error}");
 }

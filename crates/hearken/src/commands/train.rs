@@ -370,7 +370,7 @@ fn check_memory(memory: &Memory) -> Result<(), Failure> {
     }
     Err(Failure::input(
         format!("this would need {} and {} are free", size(memory.total()), size(free)),
-        "a smaller --batch-size with --set train.accumulate, --set train.side_by_side=1, --set \
+        "a smaller --batch-size with --set train.accumulate, --set train.parallel_parts=1, --set \
          train.gradient_checkpointing=true, or a smaller model",
     ))
 }

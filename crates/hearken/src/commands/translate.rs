@@ -6,7 +6,7 @@ use crate::invocation::runnable;
 use crate::model::{ModelArguments, TokenizerArguments};
 use crate::terminal::{Progress, Terminal, say, visible};
 use hearken::infer::sampler::Sampling;
-use hearken::infer::translate::Way;
+use hearken::infer::translate::Strategy;
 use hearken::nn::cache::CacheKind;
 use hearken::show::table::{Columns, GAP};
 use hearken::tasks::Translator;
@@ -151,8 +151,8 @@ impl Choice {
         if most_tokens == Some(0) {
             return Err(Failure::input("translations of 0 tokens", "leave --tokens out"));
         }
-        let way = if let Some(beams) = self.beams {
-            Way::Beams(within("beams", beams)?)
+        let strategy = if let Some(beams) = self.beams {
+            Strategy::Beams(within("beams", beams)?)
         } else {
             let sampling = Sampling {
                 temperature: self.temperature,
@@ -162,9 +162,9 @@ impl Choice {
                 ..Sampling::default()
             };
             sampling.validate()?;
-            Way::Sampled(sampling, within("samples", self.samples)?)
+            Strategy::Sampled(sampling, within("samples", self.samples)?)
         };
-        let (Way::Beams(found) | Way::Sampled(_, found)) = way;
+        let (Strategy::Beams(found) | Strategy::Sampled(_, found)) = strategy;
         if wanted == 0 || wanted > found {
             return Err(Failure::input(
                 format!("--n-best {wanted} of {found} translations"),
@@ -176,7 +176,7 @@ impl Choice {
             CacheChoice::F16 => CacheKind::F16,
             CacheChoice::Int8 => CacheKind::Int8,
         };
-        Ok(Options { most_tokens, length_penalty: self.length_penalty, cache, way })
+        Ok(Options { most_tokens, length_penalty: self.length_penalty, cache, strategy })
     }
 
     /// Are several translations found?

@@ -109,7 +109,7 @@ fn train_says_what_the_plan_says() {
         &["train.precision=bf16"],
         &["train.precision=f16", "train.gradient_checkpointing=true"],
         &["train.gradient_checkpointing=true"],
-        &["train.side_by_side=2"],
+        &["train.parallel_parts=2"],
         &["train.accumulate=2", "train.optimizer=muon", "train.ema.decay=0.9"],
     ]
     .iter()

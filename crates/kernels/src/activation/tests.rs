@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::math::erf_reference;
-use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
 use crate::threads::with_threads;
 
 dispatch! {
@@ -200,15 +200,15 @@ fn gated_products_match_reference_and_accumulate() {
                 let gate_up = samples(rows * 2 * width, 4.0, 5);
                 let dout = samples(rows * width, 2.0, 6);
                 let before = samples(rows * 2 * width, 1.0, 7);
-                let wide = wide(&gate_up);
+                let values = to_f64(&gate_up);
                 let mut want = vec![0.0; rows * width];
                 let mut want_gradient: Vec<f64> = before.iter().map(|&x| f64::from(x)).collect();
                 for row in 0..rows {
                     for j in 0..width {
                         let (i, at) = (row * width + j, row * 2 * width + j);
-                        let (value, slope) = reference(activation, wide[at]);
-                        want[i] = value * wide[at + width];
-                        want_gradient[at] += f64::from(dout[i]) * wide[at + width] * slope;
+                        let (value, slope) = reference(activation, values[at]);
+                        want[i] = value * values[at + width];
+                        want_gradient[at] += f64::from(dout[i]) * values[at + width] * slope;
                         want_gradient[at + width] += f64::from(dout[i]) * value;
                     }
                 }

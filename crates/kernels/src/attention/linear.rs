@@ -71,7 +71,7 @@ pub struct Linear<'a> {
 
 impl Shape {
     /// W
-    fn wide(&self) -> usize {
+    fn sum_width(&self) -> usize {
         self.value_width + 1
     }
 
@@ -81,11 +81,11 @@ impl Shape {
 
     /// Numbers of the running sums of one sequence: (K, M, Dv + 1).
     pub fn state_len(&self) -> usize {
-        self.kv_heads * self.features * self.wide()
+        self.kv_heads * self.features * self.sum_width()
     }
 
     fn operations(&self, rows: usize) -> Operations {
-        let sums = 2 * (self.heads + self.kv_heads) * self.features * self.wide();
+        let sums = 2 * (self.heads + self.kv_heads) * self.features * self.sum_width();
         Operations { products: 0.0, attention: rows as f64 * sums as f64 }
     }
 }
@@ -235,14 +235,14 @@ impl Linear<'_> {
             crate::elementwise::fill(out, 0.0);
             crate::elementwise::fill(normalisers, 1.0);
         }
-        let wide = self.shape.wide();
-        let each = features * wide;
+        let sum_width = self.shape.sum_width();
+        let each = features * sum_width;
         let states: Vec<SharedMut<'_>> =
             states.iter_mut().map(|state| SharedMut::new(state)).collect();
         let (out, normalisers) = (SharedMut::new(out), SharedMut::new(normalisers));
         threads::for_each(self.runs.len() * kv_heads, |task| {
             let (run, kv_head) = (&self.runs[task / kv_heads], task % kv_heads);
-            scratch::with(each + CHUNK * (2 * wide + CHUNK), |own| {
+            scratch::with(each + CHUNK * (2 * sum_width + CHUNK), |own| {
                 let (own, work) = own.split_at_mut(each);
                 let sums = if let Some(state) = states.get(task / kv_heads) {
                     // SAFETY: a sequence and a head of keys are one task.
@@ -269,11 +269,11 @@ impl Linear<'_> {
         [out, normalisers]: [SharedMut<'_>; 2],
     ) {
         let Shape { heads, features, value_width, causal, .. } = self.shape;
-        let wide = self.shape.wide();
-        let (values, work) = work.split_at_mut(CHUNK * wide);
-        let (mixed, weights) = work.split_at_mut(CHUNK * wide);
+        let sum_width = self.shape.sum_width();
+        let (values, work) = work.split_at_mut(CHUNK * sum_width);
+        let (mixed, weights) = work.split_at_mut(CHUNK * sum_width);
         let add = |part: &Part<'_>, values: &[f32], sums: &mut [f32]| {
-            let values = Matrix::new(values, part.len, wide);
+            let values = Matrix::new(values, part.len, sum_width);
             product(part.keys().transposed(), values, sums, Write::Add);
         };
         if !causal {
@@ -286,14 +286,14 @@ impl Linear<'_> {
             part.values(values);
             for head in part.query_heads() {
                 let q = part.queries(head);
-                product(q, Matrix::new(sums, features, wide), mixed, Write::Set);
+                product(q, Matrix::new(sums, features, sum_width), mixed, Write::Set);
                 if causal {
                     product(q, part.keys().transposed(), weights, Write::Set);
                     lower(weights, part.len);
                     let weights = Matrix::new(weights, part.len, part.len);
-                    product(weights, Matrix::new(values, part.len, wide), mixed, Write::Add);
+                    product(weights, Matrix::new(values, part.len, sum_width), mixed, Write::Add);
                 }
-                for (i, row) in mixed.chunks_exact_mut(wide).take(part.len).enumerate() {
+                for (i, row) in mixed.chunks_exact_mut(sum_width).take(part.len).enumerate() {
                     let normaliser = row[value_width] + EPSILON;
                     let inverse = 1.0 / normaliser;
                     for x in row.iter_mut() {
@@ -304,7 +304,9 @@ impl Linear<'_> {
                     unsafe { normalisers.range(at..at + 1)[0] = normaliser };
                 }
                 // SAFETY: as above.
-                unsafe { put((out, Write::Set), &part, [heads, head], mixed, wide, value_width) };
+                unsafe {
+                    put((out, Write::Set), &part, [heads, head], mixed, sum_width, value_width)
+                };
             }
             if causal {
                 add(&part, values, sums);

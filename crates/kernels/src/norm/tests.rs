@@ -1,7 +1,7 @@
 //! Against f64 and its central differences, on every instruction set.
 
 use super::*;
-use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
 use crate::threads::with_threads;
 
 const EPSILON: f32 = 1e-5;
@@ -29,8 +29,8 @@ fn gradient(x: &[f64], weight: &[f64], dout: &[f64], centred: bool) -> (Vec<f64>
 #[test]
 fn the_reference_gradient_matches_central_differences() {
     for centred in [true, false] {
-        let (x, dout) = (wide(&samples(9, 2.0, 1)), wide(&samples(9, 1.0, 2)));
-        let weight = wide(&samples(9, 1.5, 3));
+        let (x, dout) = (to_f64(&samples(9, 2.0, 1)), to_f64(&samples(9, 1.0, 2)));
+        let weight = to_f64(&samples(9, 1.5, 3));
         let (dx, _) = gradient(&x, &weight, &dout, centred);
         for i in 0..x.len() {
             let value = |by: f64| {
@@ -77,7 +77,7 @@ fn forward_matches_reference() {
                     let (out, mean, rstd) = run_forward(centred, width, &x, weight, bias);
                     for row in 0..ROWS {
                         let part = row * width..(row + 1) * width;
-                        let (hat, m, r) = normed(&wide(&x[part.clone()]), centred);
+                        let (hat, m, r) = normed(&to_f64(&x[part.clone()]), centred);
                         let want: Vec<f64> = (0..width)
                             .map(|j| {
                                 hat[j] * weight.map_or(1.0, |w| f64::from(w[j]))
@@ -105,7 +105,7 @@ fn a_large_mean_does_not_swallow_the_variance() {
         let (out, _, rstd) = run_forward(true, width, &x, None, None);
         for row in 0..ROWS {
             let part = row * width..(row + 1) * width;
-            let (hat, _, r) = normed(&wide(&x[part.clone()]), true);
+            let (hat, _, r) = normed(&to_f64(&x[part.clone()]), true);
             // The mean of x is 10⁴, where floats are 1e-3 apart: a mean rounded to f32, or
             // E[x²] − E[x]², would be off by 5e-4 or far more.
             assert_close(&format!("{isa:?}"), &out[part], &hat, |_| 1e-5);
@@ -142,13 +142,13 @@ fn backward_matches_reference_and_accumulates() {
                     let (added, dw_added, _) = run(0.5, Write::Add);
                     let what = format!("{width} wide, centred {centred}, on {isa:?}");
                     let ones = vec![1.0; width];
-                    let wide_weight = weight.map_or(ones, wide);
+                    let weight64 = weight.map_or(ones, to_f64);
                     let (mut want_dw, mut want_db) = (vec![0.0; width], vec![0.0; width]);
                     for row in 0..ROWS {
                         let part = row * width..(row + 1) * width;
-                        let dout = wide(&dout[part.clone()]);
+                        let dout = to_f64(&dout[part.clone()]);
                         let (want, hat) =
-                            gradient(&wide(&x[part.clone()]), &wide_weight, &dout, centred);
+                            gradient(&to_f64(&x[part.clone()]), &weight64, &dout, centred);
                         for j in 0..width {
                             want_dw[j] += dout[j] * hat[j];
                             want_db[j] += dout[j];

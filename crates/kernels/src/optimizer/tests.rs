@@ -1,7 +1,7 @@
 //! Against plain f64 loops over several steps, on every instruction set.
 
 use super::*;
-use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, wide};
+use crate::testing::{LENGTHS, assert_close, on_every_isa, samples, to_f64};
 use crate::threads::with_threads;
 
 const SCALE: f32 = 0.5;
@@ -27,7 +27,7 @@ fn compare(
             let mut parameter = samples(len, 1.0, 1);
             let (mut first, mut second) = (vec![0.0; len], vec![0.0; len]);
             let mut oracle = Oracle {
-                parameter: wide(&parameter),
+                parameter: to_f64(&parameter),
                 first: vec![0.0; len],
                 second: vec![0.0; len],
             };

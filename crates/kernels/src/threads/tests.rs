@@ -110,7 +110,7 @@ fn parts_run_once_with_their_regions() {
         for parts in [0, 1, 2, 3, 4, 7] {
             let counts: Vec<AtomicU32> = (0..parts * 30).map(|_| AtomicU32::new(0)).collect();
             with_threads(threads, || {
-                side_by_side(parts, |part| {
+                parallel_parts(parts, |part| {
                     // The last part has most to do: others come to help.
                     for round in 0..=part {
                         let seen: Vec<Mutex<()>> = (0..threads).map(|_| Mutex::new(())).collect();
@@ -149,7 +149,7 @@ fn parts_run_at_the_same_time_on_threads_of_their_own() {
         let inside = AtomicUsize::new(0);
         let seen = Mutex::new(Vec::new());
         with_threads(2, || {
-            side_by_side(2, |_| {
+            parallel_parts(2, |_| {
                 inside.fetch_add(1, Ordering::Relaxed);
                 // Both are here, so each has one thread for its regions.
                 if wait_until(|| inside.load(Ordering::Relaxed) == 2) {
@@ -177,7 +177,7 @@ fn whoever_has_no_part_left_helps() {
         let first = Mutex::new(None);
         let by_others = AtomicUsize::new(0);
         with_threads(2, || {
-            side_by_side(2, |part| {
+            parallel_parts(2, |part| {
                 let me = std::thread::current().id();
                 if part == 0 {
                     *first.lock().unwrap() = Some(me);
@@ -204,7 +204,7 @@ fn more_threads_than_parts_are_shared_out() {
         let counts = Mutex::new(Vec::new());
         let threads_seen = Mutex::new(std::collections::HashSet::new());
         with_threads(4, || {
-            side_by_side(2, |_| {
+            parallel_parts(2, |_| {
                 inside.fetch_add(1, Ordering::Relaxed);
                 wait_until(|| inside.load(Ordering::Relaxed) == 2);
                 counts.lock().unwrap().push(count());
@@ -222,10 +222,10 @@ fn more_threads_than_parts_are_shared_out() {
 #[test]
 fn parts_of_parts_run_one_after_the_other() {
     with_threads(2, || {
-        side_by_side(2, |_| {
+        parallel_parts(2, |_| {
             let order = Mutex::new(Vec::new());
             let me = std::thread::current().id();
-            side_by_side(3, |i| order.lock().unwrap().push((i, std::thread::current().id())));
+            parallel_parts(3, |i| order.lock().unwrap().push((i, std::thread::current().id())));
             assert_eq!(order.into_inner().unwrap(), [(0, me), (1, me), (2, me)]);
         });
     });
@@ -234,7 +234,7 @@ fn parts_of_parts_run_one_after_the_other() {
 #[test]
 fn a_part_may_ask_for_fewer_threads() {
     with_threads(4, || {
-        side_by_side(2, |_| {
+        parallel_parts(2, |_| {
             with_threads(1, || assert_eq!(count(), 1));
         });
     });
@@ -244,7 +244,7 @@ fn a_part_may_ask_for_fewer_threads() {
 fn a_panic_of_a_part_reaches_the_caller() {
     for _ in 0..20 {
         let result = catch_unwind(|| {
-            with_threads(2, || side_by_side(4, |i| for_each(9, |j| assert!(i * j != 6, "six"))));
+            with_threads(2, || parallel_parts(4, |i| for_each(9, |j| assert!(i * j != 6, "six"))));
         });
         assert!(result.is_err());
         parts_run_once_with_their_regions();

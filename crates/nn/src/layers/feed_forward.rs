@@ -30,14 +30,14 @@ pub struct FeedForward {
 impl FeedForward {
     /// Parameters `up.*` and `down.*`.
     pub fn new(scope: &Scope, config: &StackConfig) -> Self {
-        let (wide, width, bias) =
+        let (hidden, width, bias) =
             (config.feed_forward_width(), config.width, config.bias.feed_forward);
         let kind = config.feed_forward.kind;
-        let rows = if kind.is_gated() { 2 * wide } else { wide };
+        let rows = if kind.is_gated() { 2 * hidden } else { hidden };
         Self {
             kind,
             up: Linear::new(&(scope / "up"), rows, width, bias, Role::Hidden),
-            down: Linear::new(&(scope / "down"), width, wide, bias, Role::Residual),
+            down: Linear::new(&(scope / "down"), width, hidden, bias, Role::Residual),
             dropout: scope.dropout("dropout", config.dropout.feed_forward),
             place: scope.place(),
         }
@@ -63,9 +63,9 @@ impl FeedForward {
         let (at, f) = (&self.place, activation(self.kind));
         let up = self.up.forward(x); // (…, F or 2F)
         let active = if self.kind.is_gated() {
-            let (last, wide) = (up.shape().rank() - 1, up.shape().width() / 2);
-            let gate = pass.tap(at, "gate", slice(&up, last, 0..wide));
-            let up = pass.tap(at, "up", slice(&up, last, wide..2 * wide));
+            let (last, hidden) = (up.shape().rank() - 1, up.shape().width() / 2);
+            let gate = pass.tap(at, "gate", slice(&up, last, 0..hidden));
+            let up = pass.tap(at, "up", slice(&up, last, hidden..2 * hidden));
             &activate(gate, f) * &up
         } else {
             activate(pass.tap(at, "up", up), f)

@@ -18,22 +18,22 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Parameters `weight` (wide, narrow) and perhaps `bias`: takes `narrow` numbers, gives `wide`.
-    pub fn new(scope: &Scope, wide: usize, narrow: usize, bias: bool, role: Role) -> Self {
-        let weight = scope.matrix("weight", wide, narrow, role);
-        Self { weight, bias: bias.then(|| scope.vector("bias", wide, 0.0)) }
+    /// Parameters `weight` (outputs, inputs) and perhaps `bias`: takes `inputs` numbers, gives `outputs`.
+    pub fn new(scope: &Scope, outputs: usize, inputs: usize, bias: bool, role: Role) -> Self {
+        let weight = scope.matrix("weight", outputs, inputs, role);
+        Self { weight, bias: bias.then(|| scope.vector("bias", outputs, 0.0)) }
     }
 
     /// As [`Linear::new`], for a projection whose first rows make queries and keys.
     pub fn query_key(
         scope: &Scope,
-        wide: usize,
-        narrow: usize,
+        outputs: usize,
+        inputs: usize,
         query_key_rows: usize,
         bias: bool,
     ) -> Self {
-        let weight = scope.query_key_matrix("weight", wide, narrow, query_key_rows);
-        Self { weight, bias: bias.then(|| scope.vector("bias", wide, 0.0)) }
+        let weight = scope.query_key_matrix("weight", outputs, inputs, query_key_rows);
+        Self { weight, bias: bias.then(|| scope.vector("bias", outputs, 0.0)) }
     }
 
     fn bias(&self) -> Option<Var> {

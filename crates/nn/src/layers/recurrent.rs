@@ -34,18 +34,18 @@ pub struct RecurrentLayer {
 }
 
 impl RecurrentLayer {
-    /// Takes vectors of `narrow` numbers, gives `width`. Parameters `input.weight`, `input.bias`,
+    /// Takes vectors of `inputs` numbers, gives `width`. Parameters `input.weight`, `input.bias`,
     /// `hidden.weight` and `hidden.bias`, which PyTorch calls `weight_ih`, `bias_ih`, `weight_hh` and
     /// `bias_hh`, with the gates in its order. The forget gate of an LSTM starts with a bias of 1, so
     /// that it remembers at first (Jozefowicz et al. 2015).
     pub fn new(
         scope: &Scope,
         cell: CellKind,
-        narrow: usize,
+        inputs: usize,
         width: usize,
         backwards: bool,
     ) -> Self {
-        let wide = cell.gates() * width;
+        let outputs = cell.gates() * width;
         let hidden = scope / "hidden";
         let start: &[f32] = match cell {
             CellKind::Rnn => &[0.0],
@@ -56,8 +56,8 @@ impl RecurrentLayer {
             cell,
             width,
             backwards,
-            input: Linear::new(&(scope / "input"), wide, narrow, true, Role::Hidden),
-            weight: hidden.matrix("weight", wide, width, Role::Hidden),
+            input: Linear::new(&(scope / "input"), outputs, inputs, true, Role::Hidden),
+            weight: hidden.matrix("weight", outputs, width, Role::Hidden),
             bias: hidden.vector_of_parts("bias", width, start),
             place: scope.place(),
         }
@@ -119,23 +119,23 @@ pub struct RecurrentStack {
 }
 
 impl RecurrentStack {
-    /// `layers` layers that read vectors of `narrow` numbers. In both directions, each gives `width`
+    /// `layers` layers that read vectors of `inputs` numbers. In both directions, each gives `width`
     /// numbers of either. Parameters `layers.N.*`; of two directions `layers.N.forwards.*` and
     /// `layers.N.backwards.*`.
     pub fn new(
         scope: &Scope,
         cell: CellKind,
         layers: usize,
-        [narrow, width]: [usize; 2],
+        [inputs, width]: [usize; 2],
         both: bool,
         dropout: f32,
     ) -> Self {
         let given = if both { 2 * width } else { width };
         let layer = |i: usize| {
             let scope = &(scope / "layers") / i;
-            let narrow = if i == 0 { narrow } else { given };
+            let inputs = if i == 0 { inputs } else { given };
             let new = |scope: &Scope, backwards| {
-                RecurrentLayer::new(scope, cell, narrow, width, backwards)
+                RecurrentLayer::new(scope, cell, inputs, width, backwards)
             };
             if both {
                 vec![new(&(&scope / "forwards"), false), new(&(&scope / "backwards"), true)]

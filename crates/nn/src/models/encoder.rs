@@ -60,10 +60,10 @@ impl Encoder {
         }
         let root = Scope::root(weights);
         let scope = root.starting(config.stack.init, 1);
-        let (width, narrow) = (config.stack.width, config.stack.token_width());
-        let embedding = Embedding::new(&(&scope / "embedding"), config.vocabulary, narrow);
-        let types =
-            (config.types > 0).then(|| Embedding::new(&(&scope / "types"), config.types, narrow));
+        let (width, token_width) = (config.stack.width, config.stack.token_width());
+        let embedding = Embedding::new(&(&scope / "embedding"), config.vocabulary, token_width);
+        let types = (config.types > 0)
+            .then(|| Embedding::new(&(&scope / "types"), config.types, token_width));
         let direction = Direction::Bidirectional;
         let mut stack = Stack::new(&scope, &config.stack, config.context, direction, None);
         if config.embedding_norm {

@@ -30,7 +30,7 @@ use crate::pass::{Layout, Pass};
 use crate::scope::Weights;
 use crate::slot::{Feed, Slot};
 use hearken_tensor::ops::cross_entropy::Options;
-use hearken_tensor::{Param, Tensor, Var, no_grad, side_by_side};
+use hearken_tensor::{Param, Tensor, Var, no_grad, parallel_parts};
 use std::fmt::Debug;
 
 /// What every model is.
@@ -296,7 +296,7 @@ pub fn build(config: &ModelConfig, weights: Weights) -> Box<dyn Model> {
 }
 
 /// The sum of the losses of a batch and how many targets it is of, computed in `parts`
-/// [in parallel](side_by_side); the gradients of the sum are added to those of the parameters.
+/// [in parallel](parallel_parts); the gradients of the sum are added to those of the parameters.
 /// Dropout hits the same places of each part. Panics if the parts do not share the batch evenly.
 pub fn loss_and_gradients(
     model: &dyn PredictsTokens,
@@ -310,7 +310,7 @@ pub fn loss_and_gradients(
     assert!(parts > 0 && batch.is_multiple_of(parts), "{batch} sequences in {parts} equal parts");
     assert!(parts == 1 || !pass.is_watched(), "taps watch a pass in one part, not in {parts}");
     let each = ids.len() / parts;
-    let losses = side_by_side(parts, model.parameters(), |part| {
+    let losses = parallel_parts(parts, model.parameters(), |part| {
         let at = part * each..(part + 1) * each;
         let tokens = Tokens::new(&ids[at.clone()], batch / parts);
         let loss = model.loss(&tokens, &targets[at], pass, options);

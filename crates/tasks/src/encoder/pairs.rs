@@ -7,7 +7,7 @@
 //! loss = ½ Σᵢ −ln softmax(aᵢ·b / τ)ᵢ  +  ½ Σᵢ −ln softmax(bᵢ·a / τ)ᵢ
 //! ```
 //! (InfoNCE; van den Oord et al. 2018). All other texts of the micro-batch are the negatives: with
-//! `train.accumulate` or `train.side_by_side` there are fewer of them. Where a text has no partner
+//! `train.accumulate` or `train.parallel_parts` there are fewer of them. Where a text has no partner
 //! it is read twice, and dropout makes the two vectors differ (SimCSE; Gao et al. 2021).
 
 use super::data::Held;

@@ -24,7 +24,7 @@ use hearken_show::Table;
 use hearken_tensor::Param;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_train::{
-    Evaluation, Extent, Metric, MicroLoss, Moment, Observation, Task, TrainConfig,
+    Evaluation, Metric, MicroLoss, Moment, Observation, Portion, Task, TrainConfig,
 };
 use std::path::Path;
 use std::sync::OnceLock;
@@ -67,7 +67,7 @@ impl EncoderTask {
         if purpose == Purpose::Pairs && train.rows_at_once() / train.parts_at_once() < 2 {
             return Err(Error::new(
                 "pairs are compared within a micro-batch, and one has a single pair",
-                "set a larger train.batch_size, or train.accumulate=1 and train.side_by_side=1",
+                "set a larger train.batch_size, or train.accumulate=1 and train.parallel_parts=1",
             ));
         }
         model.set_checkpointing(train.gradient_checkpointing);
@@ -162,7 +162,7 @@ pub fn evaluate(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Option<Evaluated>> {
     let objective = objective(model, data, None, task)?;
-    let everything = Extent { sample: 0, whole: true };
+    let everything = Portion { sample: 0, whole: true };
     Ok(data.held.as_ref().map(|held| judge(objective.as_ref(), model, held, everything, progress)))
 }
 
@@ -170,14 +170,14 @@ fn judge(
     objective: &dyn Objective,
     model: &dyn Model,
     held: &Held,
-    extent: Extent,
+    portion: Portion,
     progress: &mut dyn FnMut(f64),
 ) -> Evaluated {
     let length = held.examples.longest();
     let rows = evaluation_rows(length);
     let mut batches = InOrder::new(&held.examples, rows);
     let count = batches.batches();
-    let selection = Selection::new(extent, count, length);
+    let selection = Selection::new(portion, count, length);
     let mut all = objective.judge(held);
     let mut sample = (!selection.samples_all()).then(|| objective.judge(held));
     let (mut next, mut tokens) = (0, 0);
@@ -228,11 +228,11 @@ impl Task for EncoderTask {
 
     fn evaluate(
         &mut self,
-        extent: Extent,
+        portion: Portion,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>> {
         let Some(held) = &self.data.held else { return Ok(None) };
-        let judged = judge(self.objective.as_ref(), self.model.as_ref(), held, extent, progress);
+        let judged = judge(self.objective.as_ref(), self.model.as_ref(), held, portion, progress);
         self.tables = judged.tables;
         if let Some((name, best)) = self.data.ceiling {
             let reached = judged.metrics.iter().find(|metric| metric.name == name);

@@ -9,7 +9,7 @@ use hearken_base::Result;
 use hearken_data::batches::{Batch, IGNORED, InOrder};
 use hearken_nn::models::Translates;
 use hearken_show::Table;
-use hearken_train::{Better, Extent, Metric};
+use hearken_train::{Better, Metric, Portion};
 
 /// Pairs of the sample that are translated in an evaluation.
 const SAMPLE: usize = 128;
@@ -37,7 +37,7 @@ pub struct Judged {
 pub fn judge(
     model: &dyn Translates,
     data: &PairData,
-    extent: Extent,
+    portion: Portion,
     most: usize,
     how: &Options,
     progress: &mut dyn FnMut(f64),
@@ -47,7 +47,7 @@ pub fn judge(
     // Reading and writing take about as long.
     let share = if translates { 0.5 } else { 1.0 };
     let Losses { all, sample, tokens, whole } =
-        losses(model, held, extent, &mut |done| progress(share * done));
+        losses(model, held, portion, &mut |done| progress(share * done));
     if tokens == 0 {
         return Ok(None);
     }
@@ -55,7 +55,7 @@ pub fn judge(
     let (mut tables, mut translated) = (Vec::new(), 0);
     let mut copied = TranslationScore::default();
     if translates {
-        let chosen = Chosen::new(held, extent, most);
+        let chosen = Chosen::new(held, portion, most);
         let written = write(model, data, held, &chosen, how, &mut |done| {
             progress(share + (1.0 - share) * done);
         })?;
@@ -92,13 +92,13 @@ struct Losses {
 fn losses(
     model: &dyn Translates,
     held: &HeldPairs,
-    extent: Extent,
+    portion: Portion,
     progress: &mut dyn FnMut(f64),
 ) -> Losses {
     let length = held.examples.longest();
     let mut batches = InOrder::new(&held.examples, evaluation_rows(length));
     let count = batches.batches();
-    let selection = Selection::new(extent, count, length);
+    let selection = Selection::new(portion, count, length);
     // Of all that is looked at, and of the sample.
     let mut sums = [(0.0, 0); 2];
     let mut next = 0;
@@ -140,11 +140,11 @@ struct Chosen {
 
 impl Chosen {
     /// The sample is spread over what is looked at, and that over all.
-    fn new(held: &HeldPairs, extent: Extent, most: usize) -> Self {
+    fn new(held: &HeldPairs, portion: Portion, most: usize) -> Self {
         let count = held.texts.len();
-        let sampled = if extent.sample == 0 { count } else { SAMPLE };
+        let sampled = if portion.sample == 0 { count } else { SAMPLE };
         let most = most.max(1);
-        let wanted = if extent.whole || extent.sample == 0 { most } else { most.min(sampled) };
+        let wanted = if portion.whole || portion.sample == 0 { most } else { most.min(sampled) };
         let examples = spread(count, wanted);
         let sample = spread(examples.len(), sampled);
         Self { examples, sample }

@@ -17,7 +17,7 @@ use hearken_tensor::Param;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_train::exhibit::Exhibit;
 use hearken_train::{
-    Evaluation, Exhibits, Extent, MicroLoss, Moment, Observation, Task, TrainConfig,
+    Evaluation, Exhibits, MicroLoss, Moment, Observation, Portion, Task, TrainConfig,
 };
 use std::fmt::Write as _;
 use std::path::Path;
@@ -117,13 +117,13 @@ impl Task for Seq2Seq {
 
     fn evaluate(
         &mut self,
-        extent: Extent,
+        portion: Portion,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>> {
         let judged = judge(
             self.model(),
             &self.data,
-            extent,
+            portion,
             self.most,
             &translate::Options::default(),
             progress,

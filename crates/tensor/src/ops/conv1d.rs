@@ -84,21 +84,21 @@ pub fn conv1d(x: &Var, weight: impl Into<Weight>, bias: Option<&Var>, how: &Conv
         how.kernel > 0 && how.stride > 0 && how.dilation > 0 && how.groups > 0,
         "a convolution of {how:?}"
     );
-    let (wide, groups) = (dims.rows(), how.groups); // Cout
+    let (outputs, groups) = (dims.rows(), how.groups); // Cout
     assert!(
         shape.rank() == 3
             && dims.rank() == 2
             && shape.width().is_multiple_of(groups)
-            && wide.is_multiple_of(groups)
+            && outputs.is_multiple_of(groups)
             && dims.width() == how.kernel * (shape.width() / groups),
         "a weight of shape {dims} does not fit an input of shape {shape} in {how:?}"
     );
     if let Some(bias) = bias {
-        assert_eq!(bias.shape().dims(), [wide], "the bias of a {dims} weight");
+        assert_eq!(bias.shape().dims(), [outputs], "the bias of a {dims} weight");
     }
     let (batch, times) = (shape.dims()[0], how.out_length(shape.dims()[1]));
-    let (rows, each) = (batch * times, wide / groups);
-    let mut out = Tensor::unset([batch, times, wide]);
+    let (rows, each) = (batch * times, outputs / groups);
+    let mut out = Tensor::unset([batch, times, outputs]);
     for group in 0..groups {
         let gathered = how.gathered(x.value(), group);
         if rows == 0 {
@@ -109,7 +109,7 @@ pub fn conv1d(x: &Var, weight: impl Into<Weight>, bias: Option<&Var>, how: &Conv
             Matrix::new(gathered.data(), rows, dims.width()),
             weight.stored().matrix_of(part.clone()).transposed(),
             &mut out.data_mut()[part.start..],
-            wide,
+            outputs,
             Write::Set,
             Epilogue { bias: bias.map(|b| &b.value().data()[part]), ..Epilogue::default() },
         ); // 1
@@ -134,11 +134,11 @@ struct Conv1dBackward {
 impl Backward for Conv1dBackward {
     fn backward(self: Box<Self>, dout: Tensor, gradients: &mut Gradients<'_>) {
         let Self { x, shape, weight, how } = *self;
-        let (wide, columns) = (weight.shape().rows(), weight.shape().width());
-        let (rows, each) = (dout.shape().rows(), wide / how.groups);
+        let (outputs, columns) = (weight.shape().rows(), weight.shape().width());
+        let (rows, each) = (dout.shape().rows(), outputs / how.groups);
         let part = |group: usize| {
             let data = dout.data().get(group * each..).unwrap_or_default();
-            Matrix::strided(data, rows, each, wide)
+            Matrix::strided(data, rows, each, outputs)
         };
         gradients.write(0, |dx, write| {
             for group in 0..how.groups {
@@ -168,11 +168,11 @@ impl Backward for Conv1dBackward {
 /// In f64; `inputs` are x, W and perhaps b.
 fn reference(inputs: &[Array], how: &Convolution) -> Array {
     let (x, w) = (&inputs[0], &inputs[1]);
-    let [batch, length, narrow] = [0, 1, 2].map(|i| x.shape.dims()[i]);
-    let (wide, times) = (w.shape.rows(), how.out_length(length));
-    let (group_in, group_out) = (narrow / how.groups, wide / how.groups);
-    Array::build([batch, times, wide], |i| {
-        let (b, t, j) = (i / (times * wide), i / wide % times, i % wide);
+    let [batch, length, in_width] = [0, 1, 2].map(|i| x.shape.dims()[i]);
+    let (outputs, times) = (w.shape.rows(), how.out_length(length));
+    let (group_in, group_out) = (in_width / how.groups, outputs / how.groups);
+    Array::build([batch, times, outputs], |i| {
+        let (b, t, j) = (i / (times * outputs), i / outputs % times, i % outputs);
         let mut sum = inputs.get(2).map_or(0.0, |bias| bias.data[j]);
         for k in 0..how.kernel {
             let place = (t * how.stride + k * how.dilation) as isize - how.padding[0] as isize;
@@ -195,7 +195,7 @@ pub fn cases() -> Vec<Case> {
         backward: 2e-6,
         reason: "dot products of up to 192 terms of both signs: about √192 roundings of 6e-8",
     };
-    let case = |name, x: [usize; 3], wide: usize, how: Convolution, bias: bool| {
+    let case = |name, x: [usize; 3], outputs: usize, how: Convolution, bias: bool| {
         let forward = move |v: &[Var]| conv1d(&v[0], &v[1], v.get(2), &how);
         let reference = move |a: &[Array]| reference(a, &how);
         let Convolution { kernel, stride, dilation, groups, padding: [before, after] } = how;
@@ -203,15 +203,15 @@ pub fn cases() -> Vec<Case> {
         let given = if bias { "b" } else { "None" };
         let torch = format!(
             "y = F.pad(x.transpose(1, 2), ({before}, {after}))\n\
-             k = w.reshape({wide}, {kernel}, {each}).transpose(1, 2)\n\
+             k = w.reshape({outputs}, {kernel}, {each}).transpose(1, 2)\n\
              y = F.conv1d(y, k, {given}, stride={stride}, dilation={dilation}, groups={groups})\n\
              out = y.transpose(1, 2)"
         );
         let case = Case::new("conv1d", name, tolerance, forward, reference)
             .normal("x", x)
-            .normal("w", [wide, kernel * each])
+            .normal("w", [outputs, kernel * each])
             .torch(torch);
-        if bias { case.normal("b", [wide]) } else { case }
+        if bias { case.normal("b", [outputs]) } else { case }
     };
     let plain = Convolution { kernel: 3, stride: 1, dilation: 1, groups: 1, padding: [0, 0] };
     vec![

@@ -56,9 +56,9 @@ pub fn feed_forward_onto(
         down_shape.rank() == 2 && down_shape.width() == up_shape.rows(),
         "a weight of shape {down_shape} does not follow one of shape {up_shape}"
     );
-    let (rows, wide, out_width) = (shape.rows(), up_shape.rows(), down_shape.rows());
+    let (rows, inner, out_width) = (shape.rows(), up_shape.rows(), down_shape.rows());
     if let Some([b, c]) = biases {
-        assert_eq!(b.shape().dims(), [wide], "the bias of a {up_shape} weight");
+        assert_eq!(b.shape().dims(), [inner], "the bias of a {up_shape} weight");
         assert_eq!(c.shape().dims(), [out_width], "the bias of a {down_shape} weight");
     }
     if let Some(residual) = residual {
@@ -71,7 +71,7 @@ pub fn feed_forward_onto(
     let mut before = [x, up.master()].into_iter().chain(biases.map(|[b, _]| b));
     let keeps_slope = is_recording() && before.any(Var::wants_gradient);
 
-    let mut hidden = Tensor::unset(shape.with_width(wide)); // (…, F)
+    let mut hidden = Tensor::unset(shape.with_width(inner)); // (…, F)
     let mut slope = keeps_slope.then(|| Tensor::unset(hidden.shape()));
     let (product, activated) = match &mut slope {
         Some(slope) => (slope.data_mut(), Some(hidden.data_mut())),
@@ -80,10 +80,10 @@ pub fn feed_forward_onto(
     let x_matrix = Matrix::new(x.value().data(), rows, shape.width());
     let bias = biases.map(|[b, _]| b.value().data());
     let epilogue = Epilogue { bias, activation: Some(f), activated, ..Epilogue::default() };
-    gemm(x_matrix, up.stored().matrix().transposed(), product, wide, Write::Set, epilogue);
+    gemm(x_matrix, up.stored().matrix().transposed(), product, inner, Write::Set, epilogue);
 
     let mut out = Tensor::unset(shape.with_width(out_width)); // (…, C′)
-    let hidden_matrix = Matrix::new(hidden.data(), rows, wide);
+    let hidden_matrix = Matrix::new(hidden.data(), rows, inner);
     let bias = biases.map(|[_, c]| c.value().data());
     let residual_data = residual.map(|r| r.value().data());
     let epilogue = Epilogue { bias, residual: residual_data, ..Epilogue::default() };
@@ -117,13 +117,13 @@ impl Backward for FeedForwardBackward {
         if has_residual {
             gradients.add(if has_biases { 5 } else { 3 }, dout.clone()); // 7
         }
-        let (narrow, wide) = (up.shape().width(), up.shape().rows()); // C, F
+        let (width, inner) = (up.shape().width(), up.shape().rows()); // C, F
         let dout_matrix = Matrix::new(dout.data(), dout.shape().rows(), dout.shape().width());
 
         if let Some(hidden) = hidden {
             gradients.write(2, |dd, write| {
                 let dout = dout_matrix.transposed();
-                gemm(dout, hidden.matrix(), dd, wide, write, Epilogue::default()); // 2
+                gemm(dout, hidden.matrix(), dd, inner, write, Epilogue::default()); // 2
             });
         }
         if has_biases {
@@ -132,17 +132,17 @@ impl Backward for FeedForwardBackward {
         let Some(slope) = slope.map(|slope| slope.get()) else { return };
         let mut dpre = Tensor::unset(slope.shape()); // (…, F)
         let epilogue = Epilogue { factor: Some(slope.data()), ..Epilogue::default() };
-        gemm(dout_matrix, down.matrix(), dpre.data_mut(), wide, Write::Set, epilogue); // 1
+        gemm(dout_matrix, down.matrix(), dpre.data_mut(), inner, Write::Set, epilogue); // 1
         drop((slope, dout));
 
-        let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), wide);
+        let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), inner);
         gradients.write(0, |dx, write| {
-            gemm(dpre_matrix, up.matrix(), dx, narrow, write, Epilogue::default()); // 4
+            gemm(dpre_matrix, up.matrix(), dx, width, write, Epilogue::default()); // 4
         });
         if let Some(x) = x {
             gradients.write(1, |du, write| {
                 let dpre = dpre_matrix.transposed();
-                gemm(dpre, x.matrix(), du, narrow, write, Epilogue::default()); // 5
+                gemm(dpre, x.matrix(), du, width, write, Epilogue::default()); // 5
             });
         }
         if has_biases {
@@ -171,8 +171,8 @@ pub fn cases() -> Vec<Case> {
         backward: 3e-6,
         reason: "two dot products of up to 96 terms of both signs and the activation between them",
     };
-    let case = |f: Activation, name, x: &[usize], wide: usize, torch: &'static str| {
-        let narrow = *x.last().expect("a case has dimensions");
+    let case = |f: Activation, name, x: &[usize], inner: usize, torch: &'static str| {
+        let width = *x.last().expect("a case has dimensions");
         let forward = move |v: &[Var]| {
             let biases = (v.len() == 5).then(|| [&v[3], &v[4]]);
             feed_forward(&v[0], &v[1], f, &v[2], biases)
@@ -180,11 +180,11 @@ pub fn cases() -> Vec<Case> {
         let reference = move |a: &[Array]| reference(f, a);
         let case = Case::new("feed_forward", name, tolerance, forward, reference)
             .normal("x", x)
-            .normal("u", [wide, narrow])
-            .normal("d", [narrow + 1, wide])
+            .normal("u", [inner, width])
+            .normal("d", [width + 1, inner])
             .torch(torch);
         let bias = torch.contains(", c)");
-        if bias { case.normal("b", [wide]).normal("c", [narrow + 1]) } else { case }
+        if bias { case.normal("b", [inner]).normal("c", [width + 1]) } else { case }
     };
     // Added to what goes past, the last of the inputs.
     let onto = |name, biases: bool, torch| {
@@ -274,11 +274,11 @@ mod tests {
             assert_eq!(run(&inputs(), f, true), run(&inputs(), f, false), "{f:?}");
         }
         // More than one group of columns, and more than one block of depth, both ways.
-        for (rows, narrow, wide) in [(130, 48, 448), (64, 800, 900)] {
-            let shapes = [[rows, narrow], [wide, narrow], [narrow, wide]];
+        for (rows, width, inner) in [(130, 48, 448), (64, 800, 900)] {
+            let shapes = [[rows, width], [inner, width], [width, inner]];
             let make = || shapes.map(|shape| Var::leaf(Rng::new(7).normal(shape, 0.2)));
             let f = Activation::GeluTanh;
-            assert_eq!(run(&make(), f, true), run(&make(), f, false), "{rows}×{narrow}×{wide}");
+            assert_eq!(run(&make(), f, true), run(&make(), f, false), "{rows}×{width}×{inner}");
         }
     }
 

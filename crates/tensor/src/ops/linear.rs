@@ -60,19 +60,19 @@ fn forward(
         dims.rank() == 2 && shape.rank() > 0 && shape.width() == dims.width(),
         "a weight of shape {dims} does not fit an input of shape {shape}"
     );
-    let wide = dims.rows(); // Cout
+    let outputs = dims.rows(); // Cout
     if let Some(bias) = bias {
-        assert_eq!(bias.shape().dims(), [wide], "the bias of a {dims} weight");
+        assert_eq!(bias.shape().dims(), [outputs], "the bias of a {dims} weight");
     }
     if let Some(residual) = residual {
-        assert_eq!(residual.shape(), shape.with_width(wide), "what a {dims} product is added to");
+        assert_eq!(residual.shape(), shape.with_width(outputs), "what a {dims} product is added to");
     }
     let mut inputs = vec![x, weight.master()];
     inputs.extend(bias);
     inputs.extend(residual);
     let differentiates = is_recording() && inputs.iter().any(|input| input.wants_gradient());
 
-    let mut out = Tensor::unset(shape.with_width(wide)); // (…, Cout)
+    let mut out = Tensor::unset(shape.with_width(outputs)); // (…, Cout)
     let mut slope = (f.is_some() && differentiates).then(|| Tensor::unset(out.shape()));
     let (product, activated) = match &mut slope {
         Some(slope) => (slope.data_mut(), Some(out.data_mut())),
@@ -82,7 +82,7 @@ fn forward(
         Matrix::new(x.value().data(), shape.rows(), shape.width()),
         weight.stored().matrix().transposed(),
         product,
-        wide,
+        outputs,
         Write::Set,
         Epilogue {
             bias: bias.map(|b| b.value().data()),
@@ -118,15 +118,15 @@ impl Backward for LinearBackward {
         if let Some(slope) = self.slope {
             elementwise::mul_assign(dpre.data_mut(), slope.get().data()); // 1
         }
-        let narrow = self.weight.shape().width(); // Cin
+        let inputs = self.weight.shape().width(); // Cin
         let dpre_matrix = Matrix::new(dpre.data(), dpre.shape().rows(), dpre.shape().width());
         gradients.write(0, |dx, write| {
-            gemm(dpre_matrix, self.weight.matrix(), dx, narrow, write, Epilogue::default()); // 2
+            gemm(dpre_matrix, self.weight.matrix(), dx, inputs, write, Epilogue::default()); // 2
         });
         if let Some(x) = self.x {
             let (dpre, x) = (dpre_matrix.transposed(), x.matrix());
             gradients.write(1, |dw, write| {
-                gemm(dpre, x, dw, narrow, write, Epilogue::default()); // 3
+                gemm(dpre, x, dw, inputs, write, Epilogue::default()); // 3
             });
         }
         if self.has_bias {
@@ -138,9 +138,9 @@ impl Backward for LinearBackward {
 /// In f64; `inputs` are x, W and perhaps b.
 pub(super) fn reference(inputs: &[Array]) -> Array {
     let (x, w) = (&inputs[0], &inputs[1]);
-    let wide = w.shape.rows();
-    Array::build(x.shape.with_width(wide), |i| {
-        let (n, j) = (i / wide, i % wide);
+    let outputs = w.shape.rows();
+    Array::build(x.shape.with_width(outputs), |i| {
+        let (n, j) = (i / outputs, i % outputs);
         let dot: f64 = x.row(n).iter().zip(w.row(j)).map(|(a, b)| a * b).sum();
         dot + inputs.get(2).map_or(0.0, |b| b.data[j])
     })
@@ -153,14 +153,14 @@ pub fn cases() -> Vec<Case> {
         backward: 2e-6,
         reason: "dot products of up to 130 terms of both signs: about √130 roundings of 6e-8",
     };
-    let case = |name, x: &[usize], wide: usize, bias: bool| {
-        let narrow = *x.last().expect("a case has dimensions");
+    let case = |name, x: &[usize], outputs: usize, bias: bool| {
+        let inputs = *x.last().expect("a case has dimensions");
         let forward = |v: &[Var]| linear(&v[0], &v[1], v.get(2));
         let case = Case::new("linear", name, tolerance, forward, reference)
             .normal("x", x)
-            .normal("w", [wide, narrow]);
+            .normal("w", [outputs, inputs]);
         if bias {
-            case.normal("b", [wide]).torch("F.linear(x, w, b)")
+            case.normal("b", [outputs]).torch("F.linear(x, w, b)")
         } else {
             case.torch("F.linear(x, w)")
         }
@@ -184,8 +184,8 @@ pub fn cases() -> Vec<Case> {
         case.normal("r", [2, 3, 19])
     };
     // The slope of f passes the error of the sum on, on top of its own.
-    let activated = |f: Activation, name: &str, x: &[usize], wide: usize, torch| {
-        let narrow = *x.last().expect("a case has dimensions");
+    let activated = |f: Activation, name: &str, x: &[usize], outputs: usize, torch| {
+        let inputs = *x.last().expect("a case has dimensions");
         let forward = move |v: &[Var]| linear_activation(&v[0], &v[1], v.get(2), f);
         let reference = move |a: &[Array]| reference(a).map(|x| activations::reference(f, x));
         let own = activations::TOLERANCE;
@@ -196,8 +196,8 @@ pub fn cases() -> Vec<Case> {
         };
         Case::new("linear", name, tolerance, forward, reference)
             .normal("x", x)
-            .normal("w", [wide, narrow])
-            .normal("b", [wide])
+            .normal("w", [outputs, inputs])
+            .normal("b", [outputs])
             .torch(torch)
     };
     vec![

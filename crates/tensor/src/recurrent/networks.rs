@@ -76,7 +76,7 @@ impl Network {
     /// result is flat: what the last layer gives, and the last states.
     pub(crate) fn case(self, name: &str, tolerance: Tolerance) -> Case {
         let Cell { op, gates, states, .. } = self.cell;
-        let (count, wide) = (self.layers * self.directions(), gates * self.width);
+        let (count, outputs) = (self.layers * self.directions(), gates * self.width);
         let forward = move |v: &[Var]| self.forward(v);
         let reference = move |a: &[Array]| self.reference(a);
         let mut case = Case::new(op, name, tolerance, forward, reference)
@@ -85,9 +85,9 @@ impl Network {
             case = case.normal(name, [count, self.batch, self.width]);
         }
         for (i, names) in NAMES[..count].iter().enumerate() {
-            let narrow =
+            let inputs =
                 if i < self.directions() { self.input } else { self.directions() * self.width };
-            let shapes = [&[wide, narrow][..], &[wide, self.width], &[wide], &[wide]];
+            let shapes = [&[outputs, inputs][..], &[outputs, self.width], &[outputs], &[outputs]];
             for (j, (name, shape)) in names.iter().zip(shapes).enumerate() {
                 let seed = (10 * i + j) as u64;
                 case = case.input(name, Rng::new(seed).normal(crate::Shape::new(shape), 0.5));

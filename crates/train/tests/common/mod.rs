@@ -8,8 +8,8 @@ use hearken_tensor::rng::{Key, Rng};
 use hearken_tensor::{Param, Role, Tensor, Var};
 use hearken_train::files::{self, write_tensors};
 use hearken_train::{
-    Better, Error, Evaluation, Extent, LayerAttention, Metric, MicroLoss, Moment, Observation,
-    OptimizerConfig, Result, RunDirectory, ScheduleConfig, Setup, Task, TrainConfig,
+    Better, Error, Evaluation, LayerAttention, Metric, MicroLoss, Moment, Observation,
+    OptimizerConfig, Portion, Result, RunDirectory, ScheduleConfig, Setup, Task, TrainConfig,
 };
 use std::path::Path;
 
@@ -107,12 +107,12 @@ impl Task for Network {
     /// In four parts, of which the first is the sample, if there is to be one.
     fn evaluate(
         &mut self,
-        extent: Extent,
+        portion: Portion,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Option<Evaluation>> {
         let key = Key { seed: 0, step: 0, site: 0 };
-        let sampled = if extent.sample > 0 { 1 } else { 4 };
-        let parts = if extent.whole { 4 } else { sampled };
+        let sampled = if portion.sample > 0 { 1 } else { 4 };
+        let parts = if portion.whole { 4 } else { sampled };
         let (mut sum, mut of_sample) = (0.0, 0.0);
         for part in 0..parts {
             let (x, y) = self.data(999_999, part, 0..self.batch);

@@ -42,9 +42,9 @@ pub(super) struct Arguments {
     tokens: Option<u32>,
 
     /// Parts of the batch that are computed at the same time, a thread each, or fewer, if so many
-    /// do not share it evenly; default: [bench] side_by_side of the file
+    /// do not share it evenly; default: [bench] parallel_parts of the file
     #[arg(long, value_name = "PARTS", value_parser = clap::value_parser!(u32).range(1..=256))]
-    side_by_side: Option<u32>,
+    parallel_parts: Option<u32>,
 
     /// Also measure where the time goes, by operation, with parts one after the other
     #[arg(long)]
@@ -76,13 +76,13 @@ Keys of --json:
 /// The `[bench]` table.
 struct Bench {
     batch: usize,
-    side_by_side: usize,
+    parallel_parts: usize,
 }
 
 impl Setting for Bench {
     fn read(value: &Value<'_>) -> Result<Self> {
         value.table(|t| {
-            Ok(Self { batch: t.or("batch", 1)?, side_by_side: t.or("side_by_side", 1)? })
+            Ok(Self { batch: t.or("batch", 1)?, parallel_parts: t.or("parallel_parts", 1)? })
         })
     }
 }
@@ -95,7 +95,7 @@ struct Report {
     config: String,
     parameters: u64,
     batch: usize,
-    side_by_side: usize,
+    parallel_parts: usize,
     tokens: usize,
     steps: usize,
     #[serde(flatten)]
@@ -137,7 +137,7 @@ pub(super) struct Share {
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (mut config, bench) = read(&arguments.config)?;
     let batch = arguments.batch_size.map_or(bench.batch, |b| b as usize);
-    let parts = arguments.side_by_side.map_or(bench.side_by_side, |p| p as usize);
+    let parts = arguments.parallel_parts.map_or(bench.parallel_parts, |p| p as usize);
     let parts = even_parts(batch, parts);
     let tokens = arguments.tokens.map_or(config.context(), |t| t as usize);
     config.set_context(config.context().max(tokens));
@@ -177,7 +177,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         config: arguments.config.clone(),
         parameters: cost.parameters(),
         batch,
-        side_by_side: parts,
+        parallel_parts: parts,
         tokens,
         steps,
         speed: Speed {
@@ -213,7 +213,7 @@ fn show(report: &Report, json: bool) -> Result<(), Failure> {
     }
     let resident = report.memory.peak_rss_bytes.map_or("?".to_owned(), super::size);
     let tensors = super::size(report.memory.peak_tensor_bytes);
-    let parts = match report.side_by_side {
+    let parts = match report.parallel_parts {
         1 => String::new(),
         parts => format!(" in {parts} parallel parts"),
     };
@@ -318,7 +318,7 @@ impl Step {
 }
 
 /// AdamW at a constant rate.
-pub(super) fn training(batch_size: usize, side_by_side: usize) -> TrainConfig {
+pub(super) fn training(batch_size: usize, parallel_parts: usize) -> TrainConfig {
     let schedule = ScheduleConfig::Constant { warmup: 0 };
-    TrainConfig { batch_size, side_by_side, seed: 1, schedule, ..TrainConfig::default() }
+    TrainConfig { batch_size, parallel_parts, seed: 1, schedule, ..TrainConfig::default() }
 }

@@ -5,14 +5,14 @@ use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::terminal::{Progress, Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
-use hearken::infer::translate::Way;
+use hearken::infer::translate::Strategy;
 use hearken::tasks::data::Workplace;
 use hearken::tasks::encoder::HoldOut;
 use hearken::tasks::metrics::TranslationScore;
 use hearken::tasks::seq2seq::{Judged, judge};
 use hearken::tasks::translate::Options;
 use hearken::tasks::{OpenModel, PairData, RunConfig};
-use hearken::train::Extent;
+use hearken::train::Portion;
 use serde_json::json;
 use std::io::{self, Write};
 use std::time::Instant;
@@ -37,7 +37,7 @@ pub(super) fn run(
         say!("note: {note}");
     }
     let start = Instant::now();
-    let everything = Extent { sample: 0, whole: true };
+    let everything = Portion { sample: 0, whole: true };
     let mut show = |share: f64| progress.show(&format!("{:.0} %", 100.0 * share));
     let judged = judge(translator, &data, everything, usize::MAX, &how, &mut show)?;
     progress.clear();
@@ -52,20 +52,20 @@ pub(super) fn run(
 
 fn options(arguments: &Arguments) -> Result<Options, Failure> {
     let usual = Options::default();
-    let way = match arguments.beams {
-        Some(beams) if (1..=1024).contains(&beams) => Way::Beams(beams),
+    let strategy = match arguments.beams {
+        Some(beams) if (1..=1024).contains(&beams) => Strategy::Beams(beams),
         Some(beams) => {
             let message = format!("{beams} beams, expected 1 to 1024");
             return Err(Failure::input(message, "4 is usual"));
         }
-        None => usual.way,
+        None => usual.strategy,
     };
     let length_penalty = arguments.length_penalty.unwrap_or(usual.length_penalty);
     if !length_penalty.is_finite() {
         let message = format!("length penalty is {length_penalty}");
         return Err(Failure::input(message, "1 is the mean per token"));
     }
-    Ok(Options { way, length_penalty, ..usual })
+    Ok(Options { strategy, length_penalty, ..usual })
 }
 
 /// The configuration of the run that the model is of, or one for the data that is named.

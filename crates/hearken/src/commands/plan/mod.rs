@@ -82,7 +82,7 @@ Keys of --json (bytes unless named otherwise):
   parts                 name and parameters of each part
   flops_per_token       forward and training, at the tokens planned for
   training              batch_size (sequences at the same time), tokens, optimizer,
-                        precision, checkpointing, side_by_side (parts of them)
+                        precision, checkpointing, parallel_parts (parts of them)
   memory                parameters, gradients, optimizer, averages, activations (with all
                         that tensors need besides), kernels, total; in_use is the most
                         that tensors take at any one time
@@ -202,7 +202,7 @@ struct Chosen {
     optimizer: OptimizerChoice,
     precision: PrecisionChoice,
     checkpointing: bool,
-    side_by_side: usize,
+    parallel_parts: usize,
 }
 
 #[derive(Serialize)]
@@ -422,6 +422,6 @@ fn choose(
         optimizer: OptimizerChoice::of(&train.optimizer),
         precision: PrecisionChoice::of(train.precision),
         checkpointing: train.gradient_checkpointing,
-        side_by_side: train.parts_at_once(),
+        parallel_parts: train.parts_at_once(),
     })
 }

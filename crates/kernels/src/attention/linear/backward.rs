@@ -64,8 +64,8 @@ impl Linear<'_> {
                 (SharedMut::new(data), write)
             })
         });
-        let wide = self.shape.wide();
-        let len = features * wide + CHUNK * (3 * wide + 2 * CHUNK + features);
+        let sum_width = self.shape.sum_width();
+        let len = features * sum_width + CHUNK * (3 * sum_width + 2 * CHUNK + features);
         threads::for_each(self.runs.len() * kv_heads, |task| {
             let (run, kv_head) = (&self.runs[task / kv_heads], task % kv_heads);
             scratch::with(len, |work| {
@@ -86,8 +86,8 @@ impl Linear<'_> {
         [dqueries, dkeys, dvalues]: [Option<(SharedMut<'_>, Write)>; 3],
     ) {
         let Shape { heads, kv_heads, features, value_width, causal } = self.shape;
-        let wide = self.shape.wide();
-        let mut work = Work::new(work, features, wide);
+        let sum_width = self.shape.sum_width();
+        let mut work = Work::new(work, features, sum_width);
         if let Some(to) = dqueries {
             work.sums.fill(0.0);
             if !causal {
@@ -100,8 +100,8 @@ impl Linear<'_> {
                 part.values(work.values);
                 for head in part.query_heads() {
                     part.dmixed(results, head, work.dmixed);
-                    let dmixed = Matrix::new(work.dmixed, part.len, wide);
-                    let sums = Matrix::new(work.sums, features, wide).transposed();
+                    let dmixed = Matrix::new(work.dmixed, part.len, sum_width);
+                    let sums = Matrix::new(work.sums, features, sum_width).transposed();
                     product(dmixed, sums, work.drows, Write::Set); // 1
                     if causal {
                         work.dweights(&part);
@@ -127,8 +127,8 @@ impl Linear<'_> {
         }
         for part in self.parts(run, kv_head).rev() {
             part.values(work.values);
-            let values = Matrix::new(work.values, part.len, wide);
-            let later = Matrix::new(work.sums, features, wide);
+            let values = Matrix::new(work.values, part.len, sum_width);
+            let later = Matrix::new(work.sums, features, sum_width);
             product(values, later.transposed(), work.drows, Write::Set); // 3
             product(part.keys(), later, work.dvalues, Write::Set); // 4
             if causal {
@@ -141,7 +141,7 @@ impl Linear<'_> {
                     product(q, part.keys().transposed(), work.weights, Write::Set);
                     lower(work.weights, part.len);
                     let weights = Matrix::new(work.weights, part.len, part.len);
-                    let dmixed = Matrix::new(work.dmixed, part.len, wide);
+                    let dmixed = Matrix::new(work.dmixed, part.len, sum_width);
                     product(weights.transposed(), dmixed, work.dvalues, Write::Add); // 4, within
                     work.add_queries(&part, head); // 2
                 }
@@ -153,7 +153,7 @@ impl Linear<'_> {
             }
             if let Some(to) = dvalues {
                 // SAFETY: as above.
-                unsafe { put(to, &part, head, work.dvalues, wide, value_width) };
+                unsafe { put(to, &part, head, work.dvalues, sum_width, value_width) };
             }
         }
     }
@@ -161,7 +161,7 @@ impl Linear<'_> {
 
 /// Working memory of one head's backward pass.
 struct Work<'a> {
-    wide: usize,
+    sum_width: usize,
     /// S or R (M, W)
     sums: &'a mut [f32],
     /// v′, its gradient, and that of m: (C, W)
@@ -176,32 +176,32 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn new(work: &'a mut [f32], features: usize, wide: usize) -> Self {
-        let (sums, work) = work.split_at_mut(features * wide);
-        let (values, work) = work.split_at_mut(CHUNK * wide);
-        let (dvalues, work) = work.split_at_mut(CHUNK * wide);
-        let (dmixed, work) = work.split_at_mut(CHUNK * wide);
+    fn new(work: &'a mut [f32], features: usize, sum_width: usize) -> Self {
+        let (sums, work) = work.split_at_mut(features * sum_width);
+        let (values, work) = work.split_at_mut(CHUNK * sum_width);
+        let (dvalues, work) = work.split_at_mut(CHUNK * sum_width);
+        let (dmixed, work) = work.split_at_mut(CHUNK * sum_width);
         let (weights, work) = work.split_at_mut(CHUNK * CHUNK);
         let (dweights, drows) = work.split_at_mut(CHUNK * CHUNK);
-        Self { wide, sums, values, dvalues, dmixed, weights, dweights, drows }
+        Self { sum_width, sums, values, dvalues, dmixed, weights, dweights, drows }
     }
 
     /// S += kᵀ·v′
     fn add_keys(&mut self, part: &Part<'_>) {
-        let values = Matrix::new(self.values, part.len, self.wide);
+        let values = Matrix::new(self.values, part.len, self.sum_width);
         product(part.keys().transposed(), values, self.sums, Write::Add);
     }
 
     /// R += qᵀ·dm
     fn add_queries(&mut self, part: &Part<'_>, head: usize) {
-        let dmixed = Matrix::new(self.dmixed, part.len, self.wide);
+        let dmixed = Matrix::new(self.dmixed, part.len, self.sum_width);
         product(part.queries(head).transposed(), dmixed, self.sums, Write::Add);
     }
 
     /// dm·v′ᵀ, where it is visible
     fn dweights(&mut self, part: &Part<'_>) {
-        let dmixed = Matrix::new(self.dmixed, part.len, self.wide);
-        let values = Matrix::new(self.values, part.len, self.wide);
+        let dmixed = Matrix::new(self.dmixed, part.len, self.sum_width);
+        let values = Matrix::new(self.values, part.len, self.sum_width);
         product(dmixed, values.transposed(), self.dweights, Write::Set);
         lower(self.dweights, part.len);
     }

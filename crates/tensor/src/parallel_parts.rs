@@ -3,7 +3,7 @@
 //! The operations of a small model are too short to be shared well: at the end of each, threads
 //! wait for the slowest. Sequences of a batch have nothing to do with each other until their
 //! gradients are added up, so each thread may just as well take some of them through the whole
-//! graph, forward and back. [`side_by_side`] does that: every part adds to gradients of its own,
+//! graph, forward and back. [`parallel_parts`] does that: every part adds to gradients of its own,
 //! which are then added up in the order of the parts. So results depend on the number of parts,
 //! and not on the number of threads.
 
@@ -30,7 +30,7 @@ pub(crate) fn current_part() -> usize {
 ///
 /// Each part runs on one thread, helped by those that have none. Parts of a part are computed one
 /// after the other, as if they were not parts. Kernels run on the [set for batches](isa::for_batches).
-pub fn side_by_side<T: Send>(
+pub fn parallel_parts<T: Send>(
     parts: usize,
     parameters: &[Param],
     part: impl Fn(usize) -> T + Sync,
@@ -56,7 +56,7 @@ fn run_parts<T: Send>(
     if profile::is_on() {
         (0..parts).for_each(run); // times of one operation at a time
     } else {
-        threads::side_by_side(parts, run);
+        threads::parallel_parts(parts, run);
     }
     Param::map(parameters, Param::add_up_parts);
     let result = |slot: Mutex<Option<T>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ mod tests {
         let q = Param::new("q", Role::Hidden, Tensor::new([2], &[1.3, 0.1]));
         let all = [p.clone(), q.clone()];
         let losses = with_threads(threads, || {
-            side_by_side(parts, &all, |part| {
+            parallel_parts(parts, &all, |part| {
                 let mut loss = 0.0;
                 for x in x.chunks(6 / parts).nth(part).unwrap() {
                     let (p, q, x) = (p.clone(), q.clone(), Tensor::full([2], *x));
@@ -130,7 +130,7 @@ mod tests {
         let seen = with_threads(2, || {
             no_grad(|| {
                 with_storage(Storage::Bf16, || {
-                    side_by_side(2, &[], |_| (Storage::current(), p.var().wants_gradient()))
+                    parallel_parts(2, &[], |_| (Storage::current(), p.var().wants_gradient()))
                 })
             })
         });
@@ -141,7 +141,7 @@ mod tests {
     fn a_gradient_from_before_is_added_to() {
         let p = Param::new("p", Role::Hidden, Tensor::new([1], &[1.0]));
         p.set_gradient(Some(Tensor::scalar(5.0).reshape([1])));
-        side_by_side(2, std::slice::from_ref(&p), |_| p.var().sum().backward());
+        parallel_parts(2, std::slice::from_ref(&p), |_| p.var().sum().backward());
         assert_eq!(p.gradient().unwrap().data(), &[7.0]);
     }
 
@@ -152,7 +152,7 @@ mod tests {
         for threads in [1, 2, 3] {
             p.set_gradient(None);
             with_threads(threads, || {
-                side_by_side(2, all, |_| side_by_side(3, all, |_| p.var().sum().backward()));
+                parallel_parts(2, all, |_| parallel_parts(3, all, |_| p.var().sum().backward()));
             });
             assert_eq!(p.gradient().unwrap().data(), &[6.0]);
         }
@@ -164,7 +164,7 @@ mod tests {
         let all = std::slice::from_ref(&p);
         let failed = std::panic::catch_unwind(|| {
             with_threads(1, || {
-                side_by_side(3, all, |part| {
+                parallel_parts(3, all, |part| {
                     p.var().sum().backward();
                     assert!(part < 2, "two");
                 });
@@ -172,7 +172,7 @@ mod tests {
         });
         assert!(failed.is_err());
         p.set_gradient(None);
-        side_by_side(2, all, |_| p.var().sum().backward());
+        parallel_parts(2, all, |_| p.var().sum().backward());
         assert_eq!(p.gradient().unwrap().data(), &[2.0]);
     }
 }
