@@ -38,6 +38,7 @@
 //! - [`kernels`]: the loops beneath, over plain slices: matrix products, vector functions,
 //!   threads, and which instruction set they run on.
 //! - [`show`]: numbers, tables, progress, charts and pages for people to look at.
+//! - [`studies`]: contenders trained on the same task with the same budget, and a report of it.
 //! - [`store`]: safetensors, read and written piece by piece.
 //! - [`base`]: the error type, and settings that are read with errors that help.
 //!
@@ -73,6 +74,7 @@ pub use hearken_lessons as lessons;
 pub use hearken_nn as nn;
 pub use hearken_show as show;
 pub use hearken_store as store;
+pub use hearken_studies as studies;
 pub use hearken_tasks as tasks;
 pub use hearken_tensor as tensor;
 pub use hearken_train as train;

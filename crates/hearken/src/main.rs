@@ -49,6 +49,7 @@ Examples:
   hearken generate 'Once upon'       write with the newest run
   hearken eval book.txt              how well it predicts a text
   hearken report runs/a runs/b       compare runs on one page
+  hearken compare recall --quick     train contenders on one task, and report
   hearken classify reviews.txt       label texts; embed: vectors; fill: hidden words
   hearken translate letters.txt      rewrite texts with an encoder-decoder
   hearken explain --prompt 'The cat'  every number on a prompt's way through a model
@@ -60,6 +61,7 @@ Examples:
 enum Command {
     Bench(commands::bench::Arguments),
     Classify(commands::classify::Arguments),
+    Compare(commands::compare::Arguments),
     Completions(commands::completions::Arguments),
     Doctor(commands::doctor::Arguments),
     Embed(commands::embed::Arguments),
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Classify(arguments) => commands::classify::run(&arguments),
+        Command::Compare(arguments) => commands::compare::run(&arguments),
         Command::Completions(arguments) => {
             commands::completions::run(&arguments, &mut Arguments::command())
         }

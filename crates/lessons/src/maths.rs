@@ -2,7 +2,7 @@
 
 use hearken_nn::config::ModelConfig;
 use hearken_show::number;
-use hearken_show::svg::{BLUE, GREEN, GREY, ORANGE};
+use hearken_show::svg::{BLUE, PALETTE};
 use hearken_show::{Bar, Bars, Chart, Mark, Series};
 use hearken_tasks::rehearsal;
 use hearken_tensor::{Tensor, Var, ops};
@@ -92,8 +92,6 @@ pub(crate) fn list(numbers: &[f64]) -> String {
     format!("[{}]", numbers.iter().map(|x| digits(*x)).collect::<Vec<_>>().join(", "))
 }
 
-const COLORS: [&str; 6] = [BLUE, ORANGE, GREEN, "#9333ea", "#dc2626", GREY];
-
 /// Curves, each with its name, on axes that begin where the points do.
 pub(crate) fn chart(
     title: &str,
@@ -110,7 +108,7 @@ pub(crate) fn chart(
             ..=24 => Mark::Dots,
             _ => Mark::Line,
         };
-        let color = COLORS[i % COLORS.len()];
+        let color = PALETTE[i % PALETTE.len()];
         chart.series.push(Series { name: name.to_owned(), color, points, mark });
     }
     chart

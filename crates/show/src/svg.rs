@@ -13,6 +13,11 @@ pub const GREY: &str = "#64748b";
 /// Dark, for labels.
 pub const INK: &str = "#334155";
 
+/// For curves beside each other, in this order: neighbours differ in brightness too, so that they can be
+/// told apart without seeing colours.
+pub const PALETTE: [&str; 10] =
+    [BLUE, ORANGE, GREEN, "#9333ea", "#dc2626", "#0891b2", "#a16207", "#db2777", "#4d7c0f", GREY];
+
 /// An SVG document up to and including its title, on white. `</svg>` closes it.
 pub fn open(width: f64, height: f64, title: &str) -> String {
     format!(

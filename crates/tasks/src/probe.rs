@@ -19,7 +19,7 @@ use hearken_data::tokenizer::Tokenizer;
 use hearken_nn::models::{PredictsTokens, Tokens};
 use hearken_nn::pass::{Layout, Pass};
 use hearken_nn::taps::Taps;
-use hearken_show::svg::{BLUE, GREEN, GREY, INK, ORANGE};
+use hearken_show::svg::{GREY, PALETTE};
 use hearken_show::{Chart, Mark, Series};
 use hearken_tensor::ops::cross_entropy::{Options, cross_entropy};
 use hearken_tensor::ops::linear::linear;
@@ -345,14 +345,13 @@ impl Scale {
 impl Probes {
     /// Accuracy by layer, a curve for each fact.
     pub fn chart(&self) -> Chart {
-        const COLORS: [&str; 6] = [BLUE, ORANGE, GREEN, "#9333ea", "#dc2626", INK];
         let blocks = self.layers.iter().filter(|name| name.starts_with("block ")).count();
         let axis =
             format!("0: embedding, 1 to {blocks}: after each block, then: after the last norm");
         let mut chart = Chart::new("What can be read after each layer", &axis, "accuracy");
         chart.size = (680.0, 420.0);
         let last = self.layers.len().saturating_sub(1) as f64;
-        for (fact, color) in self.facts.iter().zip(COLORS.iter().cycle()) {
+        for (fact, color) in self.facts.iter().zip(PALETTE.iter().cycle()) {
             let points = fact.accuracy.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect();
             let name = fact.name.to_owned();
             chart.series.push(Series { name, color, points, mark: Mark::Dots });

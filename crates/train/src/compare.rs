@@ -5,16 +5,14 @@ use crate::metrics::{Row, final_training_loss};
 use crate::plot::{Chart, Mark, Series};
 use hearken_show::number::{duration, short, thousands};
 use hearken_show::page::{self, Value, context, markup};
+use hearken_show::svg::PALETTE;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The page.
 const TEMPLATE: &str = include_str!("report/compare.html");
 
 /// What the pages of a run and of several share.
-pub(crate) const STYLE: &str = include_str!("report/style.css");
-
-/// One colour per run; they repeat after the last.
-const COLORS: [&str; 6] = ["#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2"];
+pub const STYLE: &str = include_str!("report/style.css");
 
 /// A run to be compared.
 #[derive(Clone, Debug)]
@@ -79,7 +77,7 @@ pub fn html(runs: &[Run]) -> String {
 
 fn chart(runs: &[Run], title: &str, x: &str, at: fn(&Row) -> f64, validation: bool) -> Chart {
     let mut chart = Chart::new(title, x, "loss");
-    for (run, color) in runs.iter().zip(COLORS.iter().cycle()) {
+    for (run, color) in runs.iter().zip(PALETTE.iter().cycle()) {
         let y = |row: &Row| if validation { row.value(Metric::LOSS) } else { row.train_loss };
         let points: Vec<(f64, f64)> =
             run.rows.iter().filter_map(|row| Some((at(row), y(row)?))).collect();

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod classify;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod embed;

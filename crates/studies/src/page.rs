@@ -1,0 +1,123 @@
+//! One self-contained page, and JSON, of what a study came to.
+
+use crate::outcome::{Drawing, Listing, Outcome};
+use crate::request::Request;
+use crate::study::Study;
+use hearken_base::{Error, Result};
+use hearken_show::number::{duration, plural};
+use hearken_show::page::{self, Value, context, markup};
+use serde_json::json;
+
+const TEMPLATE: &str = include_str!("page.html");
+
+/// What a report says of how it was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The machine, in a few words.
+    pub machine: String,
+    /// The day, `2026-01-31`.
+    pub date: String,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// The page.
+pub fn html(study: &Study, request: &Request, outcome: &Outcome, made: &Made) -> Result<String> {
+    let drawing = |Drawing { chart, about }: &Drawing| {
+        let mut chart = chart.clone();
+        chart.size = (1080.0, 420.0);
+        let large = markup(chart.svg());
+        chart.size = (530.0, 340.0); // for a small screen
+        context! { about, large, small => markup(chart.svg()) }
+    };
+    let listing = |Listing { table, about }: &Listing| {
+        context! {
+            about,
+            title => table.title.clone(),
+            columns => table.columns.clone(),
+            rows => table.rows.clone(),
+        }
+    };
+    let contenders = study.contenders.iter().filter(|c| request.has(c.name));
+    let contenders: Vec<Value> =
+        contenders.map(|c| context! { name => c.name, about => c.about }).collect();
+    let values = context! {
+        style => markup(hearken_train::compare::STYLE.to_owned()),
+        title => format!("Hearken: {}", study.name),
+        line => study.line,
+        question => study.question,
+        contenders,
+        quick => request.quick,
+        findings => outcome.findings.clone(),
+        method => outcome.method.clone(),
+        drawings => outcome.drawings.iter().map(drawing).collect::<Vec<Value>>(),
+        listings => outcome.listings.iter().map(listing).collect::<Vec<Value>>(),
+        rule => RULE,
+        made => format!(
+            "{} · {} · {} · hearken {}",
+            made.machine, made.date, duration(made.seconds), env!("CARGO_PKG_VERSION")
+        ),
+    };
+    page::render(TEMPLATE, values)
+        .map_err(|error| Error::new(format!("the page: {error}"), "this is a bug in its template"))
+}
+
+/// When a difference is called one, for readers.
+const RULE: &str = "Figures are means over seeds, with the lowest and the highest in brackets. A \
+    sentence calls a difference one only if there are at least three seeds on both sides, their \
+    ranges do not overlap, and the means are further apart than the wider range. \"No difference \
+    was found\" does not mean that there is none.";
+
+/// All of it for programs.
+pub fn json(study: &Study, request: &Request, outcome: &Outcome, made: &Made) -> serde_json::Value {
+    let tables: Vec<serde_json::Value> = outcome
+        .listings
+        .iter()
+        .map(|listing| {
+            let table = &listing.table;
+            json!({"title": table.title, "columns": table.columns, "rows": table.rows})
+        })
+        .collect();
+    json!({
+        "study": study.name,
+        "quick": request.quick,
+        "seed": request.seed,
+        "contenders": request.contenders,
+        "machine": made.machine,
+        "date": made.date,
+        "seconds": made.seconds,
+        "findings": outcome.findings,
+        "method": outcome.method,
+        "tables": tables,
+        "numbers": outcome.numbers,
+    })
+}
+
+/// The outcome in the terminal: findings and tables.
+pub fn text(outcome: &Outcome, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for finding in &outcome.findings {
+        let wrapped = hearken_show::terminal::wrap(finding, width.saturating_sub(2).max(20));
+        for (i, line) in wrapped.into_iter().enumerate() {
+            lines.push(format!("{}{line}", if i == 0 { "- " } else { "  " }));
+        }
+    }
+    for Listing { table, .. } in &outcome.listings {
+        lines.push(String::new());
+        lines.push(table.title.clone());
+        let mut columns = hearken_show::Columns::new();
+        for (i, heading) in table.columns.iter().enumerate() {
+            columns = if i == 0 { columns.left(heading, 0) } else { columns.right(heading, 0) };
+        }
+        let columns = columns.holding(&table.rows).within(width);
+        lines.push(columns.head());
+        lines.extend(table.rows.iter().map(|row| columns.row(row)));
+    }
+    lines
+}
+
+/// `3 seeds, from 1337`
+pub fn seeds_in_words(seeds: &[u64]) -> String {
+    let first = seeds.first().map_or(String::new(), |first| format!(", from {first}"));
+    plural(seeds.len(), "seed") + &first
+}
