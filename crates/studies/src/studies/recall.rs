@@ -11,7 +11,7 @@ use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::page::seeds_in_words;
 use crate::request::Request;
 use crate::rows::{RowTask, Rows, judge};
-use crate::sizes::{decoder, nearest, parameters, training, transformer};
+use crate::sizes::{decoder, nearest, parameters, training_by_muon, transformer};
 use crate::statistics::{Sample, best};
 use crate::study::{Contender, Study};
 use crate::trials::{Watch, seconds_of_a_step, seconds_of_all, trials};
@@ -55,9 +55,9 @@ pub(crate) const STUDY: Study = Study {
 };
 
 /// Keys, values and letters: so many of each.
-const SYMBOLS: usize = 16;
+const SYMBOLS: usize = 12;
 /// Pairs of a row.
-const PAIRS: usize = 8;
+const PAIRS: usize = 6;
 /// Tokens that mean nothing.
 const FILLERS: usize = 8;
 /// Keys, then values, then fillers, then the sign that copying begins.
@@ -96,22 +96,22 @@ struct Scale {
 
 const QUICK: Scale = Scale {
     width: 48,
-    rows: 16,
-    steps: [700, 500],
+    rows: 32,
+    steps: [3000, 800],
     trained: [50, 24],
     judged: [&[5, 10, 25, 50, 100], &[6, 12, 24, 48]],
     held_out: 64,
-    lr: 4e-3,
+    lr: 6e-3,
 };
 
 const FULL: Scale = Scale {
-    width: 64,
-    rows: 16,
-    steps: [2000, 1200],
-    trained: [500, 100],
-    judged: [&[25, 50, 100, 200, 350, 500], &[12, 25, 50, 100, 200]],
+    width: 48,
+    rows: 32,
+    steps: [3000, 1500],
+    trained: [250, 64],
+    judged: [&[25, 50, 100, 200, 350, 500], &[8, 16, 32, 64, 128]],
     held_out: 128,
-    lr: 3e-3,
+    lr: 6e-3,
 };
 
 impl Exercise {
@@ -264,7 +264,7 @@ fn train_one(
 }
 
 fn setting(exercise: Exercise, scale: &Scale, seed: u64) -> TrainConfig {
-    training(scale.steps[exercise as usize], scale.rows, scale.lr, seed)
+    training_by_muon(scale.steps[exercise as usize], scale.rows, scale.lr, seed)
 }
 
 /// The model of a contender in an exercise.
@@ -401,7 +401,7 @@ fn method(request: &Request, scale: &Scale, seeds: &[u64]) -> Vec<String> {
              counts in the loss."
         ),
         format!(
-            "Every contender sees the same rows: {} steps of {} rows for lookup, {} for copying, with AdamW \
+            "Every contender sees the same rows: {} steps of {} rows for lookup, {} for copying, with Muon \
              (learning rate {}, half a cosine, clipped at 1). In the first {share} of the steps distances \
              grow from {SHORTEST} to {} and {}. All have about as many parameters as the Transformer of {LAYERS} \
              blocks of width {}. {}.",
