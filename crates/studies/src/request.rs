@@ -14,6 +14,8 @@ pub struct Request {
     pub quick: bool,
     /// Who takes part, in the study's order: [`Study::choose`].
     pub contenders: Vec<&'static str>,
+    /// The share of its steps for which each contender trains, 1 for all: less is a sketch.
+    pub effort: f64,
     /// How many seeds; 0 for as many as the study wants.
     pub seeds: usize,
     /// The first of them.
@@ -34,6 +36,7 @@ impl Request {
         Self {
             quick: false,
             contenders: study.contenders.iter().map(|contender| contender.name).collect(),
+            effort: 1.0,
             seeds: 0,
             seed: 1337,
             data: Vec::new(),
@@ -46,6 +49,11 @@ impl Request {
     /// `quick` or `full`, whichever applies.
     pub fn sized<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
+    }
+
+    /// So many steps, or fewer with less effort; at least one.
+    pub fn steps(&self, steps: u64) -> u64 {
+        ((steps as f64 * self.effort).round() as u64).max(1)
     }
 
     /// Does this contender take part?
@@ -66,9 +74,9 @@ impl Request {
             && seconds > most
         {
             let hint = if self.quick {
-                "give it more time, or fewer contenders with --only"
+                "give it more time, fewer contenders (--only) or less effort (--effort)"
             } else {
-                "give it more time, use --quick, or fewer contenders with --only"
+                "give it more time, use --quick, or fewer contenders (--only)"
             };
             return Err(Error::new(
                 format!(

@@ -240,6 +240,7 @@ struct Run {
 }
 
 fn train_one(
+    request: &Request,
     watch: &Watch<'_>,
     contender: &str,
     exercise: Exercise,
@@ -247,7 +248,8 @@ fn train_one(
     seed: u64,
 ) -> Result<Run> {
     let number = exercise as usize;
-    let (config, distances) = (setting(exercise, scale, seed), scale.judged[number]);
+    let config = setting(request, exercise, scale, seed);
+    let distances = scale.judged[number];
     let built = models::build(&of(contender, exercise, scale), Weights::Drawn { seed });
     let most = scale.trained[number];
     let mut task = RowTask::new(built, |at| exercise.training_rows(at, &config, most));
@@ -263,8 +265,9 @@ fn train_one(
     Ok(Run { accuracy, seconds: trained.seconds, loss: trained.final_loss() })
 }
 
-fn setting(exercise: Exercise, scale: &Scale, seed: u64) -> TrainConfig {
-    training_by_muon(scale.steps[exercise as usize], scale.rows, scale.lr, seed)
+fn setting(request: &Request, exercise: Exercise, scale: &Scale, seed: u64) -> TrainConfig {
+    let steps = request.steps(scale.steps[exercise as usize]);
+    training_by_muon(steps, scale.rows, scale.lr, seed)
 }
 
 /// The model of a contender in an exercise.
@@ -278,7 +281,7 @@ fn estimate(request: &Request, scale: &Scale, seeds: usize) -> Result<f64> {
     let mut all = Vec::new();
     for exercise in Exercise::ALL {
         for contender in &request.contenders {
-            let config = setting(exercise, scale, 0);
+            let config = setting(request, exercise, scale, 0);
             let built = models::build(&of(contender, exercise, scale), Weights::Drawn { seed: 0 });
             // The mean length of a run's rows, about.
             let distance = (scale.trained[exercise as usize] as f64 * 0.4) as usize;
@@ -302,7 +305,7 @@ fn run(request: &Request) -> Result<Outcome> {
     }
     let runs = trials(request, "recall", jobs.len(), |i, watch| {
         let (exercise, contender, seed) = jobs[i];
-        train_one(watch, contender, exercise, scale, seed)
+        train_one(request, watch, contender, exercise, scale, seed)
     })?;
     let mut outcome = Outcome { method: method(request, scale, &seeds), ..Outcome::default() };
     let mut numbers = serde_json::Map::new();
@@ -352,7 +355,7 @@ fn add(
             .in_doublings(),
     );
     let mut listing =
-        Listing::of(&format!("{title}: right answers"), |x| thousands(x), &lines, shown, about);
+        Listing::of(&format!("{title}: right answers"), thousands, &lines, shown, about);
     listing.table.columns.extend(["parameters", "time"].map(str::to_owned));
     for (row, (name, runs)) in listing.table.rows.iter_mut().zip(results) {
         let seconds: Sample = runs.iter().map(|run| run.seconds).collect();
