@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     data: Vec<PathBuf>,
 
     /// Refuse to begin, if it would take longer than this
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     minutes: Option<f64>,
 
     /// The page that is written; the numbers go to the same name with .json
