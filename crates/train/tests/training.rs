@@ -244,7 +244,7 @@ fn a_loss_that_teaches_nothing_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let mut task = Given(Param::new("w", Role::Vector, Tensor::full([2], 1.0)), loss);
         let trained = train(&mut task, &config(), setup(dir.path()));
-        trained.map(|_| String::new()).unwrap_or_else(|error| error.to_string())
+        trained.map_or_else(|error| error.to_string(), |_| String::new())
     };
     assert_eq!(outcome(|w| w.var().sum()), "");
     let text = outcome(|w| no_grad(|| w.var().sum()));
