@@ -1,6 +1,6 @@
 //! Text in columns.
 
-use crate::terminal::{fit, padded, visible};
+use crate::terminal::{fit, fit_end, padded, visible};
 
 /// A table of text, for a page or for the terminal.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +19,7 @@ pub struct Table {
 pub struct Columns {
     columns: Vec<Column>,
     indent: usize,
+    keeps_ends: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -46,6 +47,12 @@ impl Columns {
     /// With so many blanks before every line.
     pub fn indented(mut self, indent: usize) -> Self {
         self.indent = indent;
+        self
+    }
+
+    /// Texts that are longer than the first column lose their beginning, not their end.
+    pub fn keeping_ends(mut self) -> Self {
+        self.keeps_ends = true;
         self
     }
 
@@ -132,6 +139,7 @@ impl Columns {
                 line.push_str(&" ".repeat(GAP));
             }
             line.push_str(&match (i, right) {
+                (0, false) if self.keeps_ends => fit_end(&cell, width),
                 (0, false) => fit(&cell, width),
                 (_, right) => padded(&cell, width, *right),
             });

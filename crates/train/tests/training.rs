@@ -130,7 +130,7 @@ fn only_the_newest_and_the_best_checkpoints_stay() {
 }
 
 /// The gradient of the mean over 12 rows is a sum over rows; in three or four parts it is the same
-/// sum in another order, whether they come one after the other or side by side.
+/// sum in another order, whether they come one after the other or in parallel.
 #[test]
 fn accumulating_four_times_three_is_a_batch_of_twelve() {
     let weights = |accumulate, parallel_parts| {
