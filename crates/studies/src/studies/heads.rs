@@ -74,7 +74,7 @@ fn entrant<'a>(request: &Request, text: &'a Encoded, contender: &str, heads: usi
         text,
         model: model(contender, heads, text.tokenizer.vocabulary_size()),
         length: LENGTH,
-        training: training(request.steps(request.sized(300, 600)), ROWS, RATE, 0),
+        training: training(request.steps(request.sized(400, 1000)), ROWS, RATE, 0),
     }
 }
 
@@ -119,11 +119,8 @@ fn report(outcome: &mut Outcome, found: &[Found<Run>]) {
     let entropy = [mean, low, high].map(|of| lines(&STUDY, found, |run| of(&run.attention)));
     let number = |x: f64| format!("{x:.3}");
     for line in &loss {
-        let samples: Vec<(String, Sample)> = line
-            .points
-            .iter()
-            .map(|(x, sample)| (plural(*x as usize, "head"), sample.clone()))
-            .collect();
+        let samples: Vec<(String, Sample)> =
+            line.points.iter().map(|(x, sample)| (format!("H = {x}"), sample.clone())).collect();
         let said = best("the lowest held-out loss", Better::Lower, &samples, number);
         outcome
             .findings
@@ -142,7 +139,7 @@ fn report(outcome: &mut Outcome, found: &[Found<Run>]) {
             })
         });
         outcome.findings.push(format!(
-            "attention with {} projections has {} of the highest entropy, and {}",
+            "with {} projections, the entropy of attention is {} of the highest, and {}",
             of_kind(&line.name),
             ends[0],
             ends[1]

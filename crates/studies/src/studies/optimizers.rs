@@ -96,7 +96,7 @@ fn optimizer(contender: &str) -> OptimizerConfig {
 }
 
 fn entrant<'a>(request: &Request, text: &'a Encoded, contender: &str, rate: f64) -> Entrant<'a> {
-    let steps = request.steps(request.sized(300, 800));
+    let steps = request.steps(request.sized(300, 1000));
     let mut training = training(steps, ROWS, rate, 0);
     training.optimizer = optimizer(contender);
     Entrant {
@@ -181,7 +181,7 @@ fn report(outcome: &mut Outcome, swept: &[Swept]) {
     let losses = |swept: &Swept| swept.runs.iter().map(|run| run.loss).collect::<Sample>();
     let samples: Vec<(String, Sample)> =
         swept.iter().map(|one| (one.contender.to_owned(), losses(one))).collect();
-    let what = "the lowest held-out loss, each at its best rate";
+    let what = "the lowest held-out loss at its best rate";
     outcome.findings.push(best(what, Better::Lower, &samples, number));
     outcome.findings.extend(swept.iter().map(choice));
     draw(outcome, swept);
@@ -258,10 +258,10 @@ fn choice(swept: &Swept) -> String {
     };
     let close = swept.sweep.iter().filter(|(_, other)| *other <= loss + CLOSE).count();
     format!(
-        "{name} learns best at a rate of {}{edge}; {close} of its {} rates end within {} nats of the best",
+        "{name} learns best at a rate of {}{edge}; of its {} rates, {close} came within {CLOSE} nats of \
+         the best, itself included",
         error(rate),
         swept.sweep.len(),
-        CLOSE,
     )
 }
 
@@ -310,7 +310,8 @@ mod tests {
         let said = choice(&swept([3.0, 2.05, 2.0, 2.5, f64::NAN]));
         assert_eq!(
             said,
-            "adam learns best at a rate of 3e-3; 2 of its 5 rates end within 0.1 nats of the best"
+            "adam learns best at a rate of 3e-3; of its 5 rates, 2 came within 0.1 nats of the best, itself \
+             included"
         );
         assert!(
             choice(&swept([1.0, 2.0, 2.0, 2.0, 2.0])).contains("3e-4, the lowest of its sweep")

@@ -67,6 +67,8 @@ const RATE: f64 = 3e-3;
 const MULTIPLES: [usize; 4] = [1, 2, 4, 8];
 /// The last so many tokens of every window are judged.
 const JUDGED: usize = 32;
+/// In so many windows.
+const ENDINGS: usize = 64;
 const T5_BUCKETS: usize = 32;
 
 /// The positions of a contender in windows `multiple` times as long as the trained ones.
@@ -106,7 +108,7 @@ fn stack(contender: &str, multiple: usize) -> StackConfig {
 }
 
 fn entrant<'a>(request: &Request, text: &'a Encoded, contender: &str) -> Entrant<'a> {
-    let steps = request.steps(request.sized(500, 1500));
+    let steps = request.steps(request.sized(800, 3000));
     Entrant {
         name: contender.to_owned(),
         text,
@@ -130,7 +132,7 @@ fn loss(
     let config = decoder(stack(contender, multiple), text.tokenizer.vocabulary_size(), length);
     let longer = contest::with_weights_of(model, &config);
     let longest = LENGTH * MULTIPLES[MULTIPLES.len() - 1];
-    let rows = text.endings(contest::WINDOWS, length, longest, JUDGED);
+    let rows = text.endings(ENDINGS, length, longest, JUDGED);
     longer.predicts_tokens().map(|longer| judge(longer, &rows).loss)
 }
 
@@ -173,7 +175,7 @@ fn run(request: &Request) -> Result<Outcome> {
     };
     outcome.method.push(format!(
         "{LAYERS} blocks of width {WIDTH} with {HEADS} heads, AdamW with a learning rate of {RATE}. \
-         Here the {JUDGED} last tokens of a window are judged, and windows of all lengths end at the same \
+         Here the {JUDGED} last tokens of {ENDINGS} windows are judged, and windows of all lengths end at the same \
          places: so the same tokens are judged at every length, and only how much of the text before them \
          can be seen differs. Nothing is trained at the longer lengths. T5's and relative distances are \
          those of training, larger ones count as the largest. Learned positions have no vector beyond \

@@ -86,7 +86,7 @@ impl Cut {
 
     fn entrant(&self, request: &Request) -> Entrant<'_> {
         let (length, vocabulary) = (self.length(), self.encoded.tokenizer.vocabulary_size());
-        let steps = request.steps(request.sized(400, 1200));
+        let steps = request.steps(request.sized(600, 2000));
         Entrant {
             name: self.contender.to_owned(),
             text: &self.encoded,
@@ -105,6 +105,11 @@ fn bits_per_byte(loss: f64, bytes_per_token: f64) -> f64 {
 /// The perplexity of a model of so many bits per byte, if tokens have so many bytes.
 fn perplexity(bits_per_byte: f64, bytes_per_token: f64) -> f64 {
     (bits_per_byte * bytes_per_token * LN_2).exp()
+}
+
+/// A perplexity for people.
+fn short(perplexity: f64) -> String {
+    if perplexity < 1000.0 { format!("{perplexity:.2}") } else { thousands(perplexity) }
 }
 
 fn run(request: &Request) -> Result<Outcome> {
@@ -153,13 +158,13 @@ fn report(outcome: &mut Outcome, cuts: &[Cut], entrants: &[Entrant<'_>], runs: &
     };
     let perplexities = of(&|_, run| run.loss.exp());
     let bits = of(&|cut, run| bits_per_byte(run.loss, cut.bytes_per_token));
-    let (two, three) = (|x: f64| format!("{x:.2}"), |x: f64| format!("{x:.3}"));
+    let three = |x: f64| format!("{x:.3}");
     outcome.findings.push(best("the fewest bits per byte", Better::Lower, &bits, three));
     outcome.findings.extend(orders(&perplexities, &bits));
     for (cut, (_, bits)) in cuts.iter().zip(&bits).filter(|(_, (_, bits))| bits.is_finite()) {
         let other = |other: &Cut| {
             let value = perplexity(bits.mean(), other.bytes_per_token);
-            format!("{} by tokens of {}", two(value), other.contender)
+            format!("{} by tokens of {}", short(value), other.contender)
         };
         let values: Vec<String> = cuts.iter().map(other).collect();
         outcome.findings.push(format!(
@@ -240,7 +245,7 @@ fn measured(
             format!("{:.2}", cuts[i].bytes_per_token),
             thousands(entrants[i].length as f64),
             thousands(parameters(&entrants[i].model) as f64),
-            perplexities[i].1.show(|x| format!("{x:.2}")),
+            perplexities[i].1.show(short),
             bits[i].1.show(|x| format!("{x:.3}")),
             duration(seconds.mean()),
         ]
@@ -265,7 +270,7 @@ fn converted(cuts: &[Cut], bits: &[(String, Sample)]) -> Listing {
         let mut cells = vec![name.clone()];
         let value = |cut: &Cut| {
             let value = perplexity(bits.mean(), cut.bytes_per_token);
-            if value.is_finite() { format!("{value:.2}") } else { "–".to_owned() }
+            if value.is_finite() { short(value) } else { "–".to_owned() }
         };
         cells.extend(cuts.iter().map(value));
         cells
