@@ -1,8 +1,22 @@
 //! The studies, one file each.
 
+mod heads;
+mod norms;
+mod optimizers;
+mod positions;
 mod recall;
+mod scaling_factor;
+mod tokenizers;
 
 use crate::study::Study;
 
 /// All of them, in the order in which they tell the story.
-pub(crate) const ALL: &[&Study] = &[&recall::STUDY];
+pub(crate) const ALL: &[&Study] = &[
+    &recall::STUDY,
+    &scaling_factor::STUDY,
+    &norms::STUDY,
+    &positions::STUDY,
+    &optimizers::STUDY,
+    &heads::STUDY,
+    &tokenizers::STUDY,
+];
