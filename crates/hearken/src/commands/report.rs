@@ -85,7 +85,7 @@ fn read(path: &Path) -> Result<Run, Failure> {
 /// The numbers in the weights of a run's last checkpoint, by the headers of the files.
 fn parameters(run: &Path) -> Option<usize> {
     let files = WeightFiles::open(&locate(Some(run)).ok()?).ok()?;
-    let entries = files.files().iter().flat_map(|file| file.entries());
+    let entries = files.files().iter().flat_map(hearken::store::TensorFile::entries);
     Some(entries.map(|entry| entry.shape.iter().product::<usize>()).sum())
 }
 
