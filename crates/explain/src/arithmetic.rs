@@ -5,7 +5,9 @@
 
 use crate::flow::{Flow, Focus, Stage};
 use crate::{dot, parameter, row, stack_of};
-use hearken_nn::config::{FeedForwardKind, MechanismConfig, NormKind, PositionConfig};
+use hearken_nn::config::{
+    Cross, FeedForwardKind, MechanismConfig, ModelConfig, NormKind, Placement, PositionConfig,
+};
 use hearken_nn::models::Model;
 use hearken_tensor::{Param, Tensor};
 
@@ -112,14 +114,20 @@ fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) ->
     };
     match (stage.part(), place) {
         ("embedding", &[token, column]) => {
-            let table = weight("embedding.weight")?;
-            let id = *flow.ids.get(token)?;
+            let shared = || parameter(model, "embedding.weight").map(Param::value);
+            let table = weight("embedding.weight").or_else(shared)?;
+            let ids = if prefix == "encoder." { &flow.source } else { &flow.ids };
+            let id = *ids.get(token)?;
             let found = f64::from(*row(&table, id as usize).get(column)?);
+            if matches!(&config, ModelConfig::EncoderDecoder(config) if config.scaled_embeddings) {
+                let text = format!("E[{id}][{column}]·√{}", stack.width);
+                return Some(Right::plain(text, found * (stack.width as f64).sqrt()));
+            }
             Some(Right::plain(format!("E[{id}][{column}]"), found))
         }
         // The mean of two streams, which is no stage of its own.
         ("norm", _) if stack.reversible => None,
-        ("norm1" | "norm2" | "norm" | "embedding_norm", &[token, column]) => {
+        ("norm1" | "norm2" | "norm_cross" | "norm" | "embedding_norm", &[token, column]) => {
             let input = norm_input(flow, stage, &prefix)?;
             let name = stage.part();
             let gain = weight(&format!("{name}.weight"))?;
@@ -151,69 +159,76 @@ fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) ->
             let at = behind + head * value_width + column;
             product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
         }
-        ("attention.scores", &[head, token, key]) => {
+        (part @ "cross_attention.queries", &[head, token, column]) => {
+            let norms = if stack.norm.placement == Placement::Pre { "norm_cross" } else { "norm1" };
+            product(row(value(norms)?, token), part, head * width + column)
+        }
+        (part @ ("cross_attention.keys" | "cross_attention.values"), &[head, source, column]) => {
+            let own = if part.ends_with("keys") { width } else { value_width };
+            product(row(memory(&config, flow)?, source), part, head * own + column)
+        }
+        ("attention.scores" | "cross_attention.scores", &[head, token, key]) => {
+            let crossed = stage.part().starts_with("cross");
             let actual =
                 f64::from(stage.value.data()[stage.at(Focus { head, token, column: key }).0]);
             if actual == f64::NEG_INFINITY {
                 let text = "−∞: this key is hidden from this query".to_owned();
                 return Some(Right::plain(text, actual));
             }
-            let rotated = matches!(stack.position, PositionConfig::Rope { .. });
-            let names = if rotated {
-                ["attention.rotated_queries", "attention.rotated_keys"]
-            } else {
-                ["attention.queries", "attention.keys"]
+            let names = match (crossed, matches!(stack.position, PositionConfig::Rope { .. })) {
+                (true, _) => ["cross_attention.queries", "cross_attention.keys"],
+                (false, true) => ["attention.rotated_queries", "attention.rotated_keys"],
+                (false, false) => ["attention.queries", "attention.keys"],
             };
             let (queries, keys) = (value(names[0])?, value(names[1])?);
-            let tokens = flow.ids.len();
+            let [_, tokens, sources] = stage.shape[..] else { return None };
             let q = row(queries, head * tokens + token);
-            let k = row(keys, head / (heads / groups) * tokens + key);
+            let k = row(keys, head / (heads / groups) * sources + key);
             let products = sum_of_products(q, k, None).called("query", "key");
             let scaled = products.value * f64::from(stack.score_scale());
-            let biased = matches!(
-                stack.position,
-                PositionConfig::Alibi {}
-                    | PositionConfig::T5 { .. }
-                    | PositionConfig::Relative { .. }
-            );
+            let biased = !crossed
+                && matches!(
+                    stack.position,
+                    PositionConfig::Alibi {}
+                        | PositionConfig::T5 { .. }
+                        | PositionConfig::Relative { .. }
+                );
             let bias = biased.then_some(actual - scaled);
             let shown = bias.map(|bias| format!(" + bias {}", short(bias))).unwrap_or_default();
             let mut terms = products.terms;
             if let Terms::Products { divisor, plus, .. } = &mut terms {
-                (*divisor, *plus) = ((width as f64).sqrt(), bias);
+                (*divisor, *plus) = (1.0 / f64::from(stack.score_scale()), bias);
             }
-            let text = format!("({})/√{width}{shown}", products.text);
+            // T5 divides by nothing.
+            let divided = if stack.scaled_scores { format!("/√{width}") } else { String::new() };
+            let text = format!("({}){divided}{shown}", products.text);
             Some(Right { text, value: bias.map_or(scaled, |_| actual), terms })
         }
-        ("attention.weights", &[head, token, key]) => {
-            let scores = row(value("attention.scores")?, head * flow.ids.len() + token);
+        (part @ ("attention.weights" | "cross_attention.weights"), &[head, token, key]) => {
+            let scores = value(&part.replace("weights", "scores"))?;
+            let scores = row(scores, head * stage.shape[1] + token);
             softmax_terms(scores, key)
         }
-        ("attention.mixed", &[head, token, column]) => {
-            let tokens = flow.ids.len();
-            let weights = row(value("attention.weights")?, head * tokens + token);
-            let values = value("attention.values")?;
+        (part @ ("attention.mixed" | "cross_attention.mixed"), &[head, token, column]) => {
+            let weights = value(&part.replace("mixed", "weights"))?;
+            let weights = row(weights, head * stage.shape[1] + token);
+            let (values, sources) = (value(&part.replace("mixed", "values"))?, weights.len());
             let group = head / (heads / groups);
             let v: Vec<f32> =
-                (0..tokens).map(|s| row(values, group * tokens + s)[column]).collect();
+                (0..sources).map(|s| row(values, group * sources + s)[column]).collect();
             Some(sum_of_products(weights, &v, None).called("weight", "value"))
         }
-        ("attention.out", &[token, column]) => {
-            let (mixed, tokens) = (value("attention.mixed")?, flow.ids.len());
+        (part @ ("attention.out" | "cross_attention.out"), &[token, column]) => {
+            let (mixed, tokens) = (value(&part.replace("out", "mixed"))?, stage.shape[0]);
             let joined: Vec<f32> =
                 (0..heads).flat_map(|h| row(mixed, h * tokens + token)).copied().collect();
-            product(&joined, "attention.out", column)
+            product(&joined, part, column)
         }
-        ("residual_middle" | "residual_after", &[token, column]) => {
-            let attends = stage.part() == "residual_middle";
+        ("residual_middle" | "residual_cross" | "residual_after", &[token, column]) => {
             let (x, added) = if stack.reversible {
                 reversible_sum(flow, stage, &prefix)?
-            } else if attends {
-                (value("residual_before")?, value("attention.out")?)
-            } else if stack.norm.placement == hearken_nn::config::Placement::Pre {
-                (value("residual_middle")?, value("feed_forward.out")?)
             } else {
-                (value("norm1")?, value("feed_forward.out")?)
+                sum_of_stream(&value, stage, stack.norm.placement)?
             };
             let (x, added) =
                 (f64::from(row(x, token)[column]), f64::from(row(added, token)[column]));
@@ -244,13 +259,49 @@ fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) ->
             product(row(value("feed_forward.active")?, token), "feed_forward.down", column)
         }
         ("logits", &[token, id]) if model.generates().is_some() => {
-            let hidden = flow.value("norm").or_else(|| last_hidden(flow))?;
-            let table = weight("head.weight").or_else(|| weight("embedding.weight"))?;
-            let products = sum_of_products(row(hidden, token), row(&table, id), None);
+            let own = crate::stack_prefix(model);
+            let hidden = flow.value(&format!("{own}norm")).or_else(|| last_hidden(flow))?;
+            let tables = ["head.weight", "embedding.weight", "decoder.embedding.weight"];
+            let table = tables.iter().find_map(|name| weight(name))?;
+            let scale = match &config {
+                ModelConfig::EncoderDecoder(config) if config.scaled_logits => {
+                    1.0 / (stack.width as f32).sqrt()
+                }
+                _ => 1.0,
+            };
+            let scaled: Vec<f32> = row(hidden, token).iter().map(|x| x * scale).collect();
+            let bias = weight("head.bias").map(|bias| bias.data()[id]);
+            let products = sum_of_products(&scaled, row(&table, id), bias);
             Some(products.called("hidden", "embedding"))
         }
         _ => None,
     }
+}
+
+/// What is added up in the stream: what the branch has read it as, and what the branch gives.
+fn sum_of_stream<'a>(
+    value: &dyn Fn(&str) -> Option<&'a Tensor>,
+    stage: &Stage,
+    placement: Placement,
+) -> Option<(&'a Tensor, &'a Tensor)> {
+    let [norms, sums] =
+        [["norm1", "norm_cross"], ["residual_middle", "residual_cross"]].map(|[first, second]| {
+            // Of a block without a source there is no second one.
+            (value(first), value(second).or(value(first)))
+        });
+    let (before, behind) = if placement == Placement::Pre { sums } else { norms };
+    match stage.part() {
+        "residual_middle" => Some((value("residual_before")?, value("attention.out")?)),
+        "residual_cross" => Some((before?, value("cross_attention.out")?)),
+        _ => Some((behind?, value("feed_forward.out")?)),
+    }
+}
+
+/// What the decoder attends to: the last that the encoder gives, unless each block reads one of its own.
+fn memory<'a>(config: &ModelConfig, flow: &'a Flow) -> Option<&'a Tensor> {
+    let ModelConfig::EncoderDecoder(config) = config else { return None };
+    let last = flow.stages.iter().rev().find(|stage| stage.name.starts_with("encoder."));
+    last.filter(|_| config.cross == Cross::Last).map(|stage| &stage.value)
 }
 
 fn last_hidden(flow: &Flow) -> Option<&Tensor> {

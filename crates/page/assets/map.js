@@ -1,5 +1,5 @@
 // The map of the model, drawn from the model itself; a click opens any stage.
-import { amount, ask, byteText, card, h, heading, known, look, prompt_, shortText, state } from './state.js';
+import { amount, ask, blockTitle, byteText, card, h, heading, known, look, prompt_, shortText, state } from './state.js';
 
 const SHADES = { attention: 'var(--blue)', cross_attention: 'var(--green)', feed_forward: 'var(--orange)' };
 
@@ -21,6 +21,7 @@ export async function mapView() {
   ];
   const blocks = [...new Set(model.stages.map((stage) => stage.block).filter((block) => block !== null))];
   const chosen = blocks.includes(state.block) ? state.block : blocks[0] ?? 0;
+  const title = blockTitle(chosen);
   const outside = model.stages.filter((stage) => stage.block === null);
   const first = model.stages.findIndex((stage) => stage.block !== null);
   const before = outside.filter((stage) => model.stages.indexOf(stage) < first);
@@ -41,8 +42,8 @@ export async function mapView() {
     h('div', { class: 'cards' },
       card('From the tokens up', h('div', { class: 'blocks' }, partRows(model, chosen)),
         h('div', { class: 'legend' }, [['var(--blue)', 'attention'], ['var(--orange)', 'feed-forward'], ['var(--green)', 'other']].map(([color, what]) => h('span', {}, h('i', { class: 'swatch', style: `background:${color};margin:0 5px 0 0` }), what)), '· length: parameters')),
-      card(`Block ${chosen}, in the order of computation`, groups.map((group) => h('div', { class: `branch${kinds[group.name]}` }, h('div', { class: 'note' }, group.name), list(group.stages)))),
-      h('div', {}, card('Before the blocks', list(before)), card('After the blocks', list(after)), parametersCard(model, chosen))),
+      card(`${title[0].toUpperCase()}${title.slice(1)}, in the order of computation`, groups.map((group) => h('div', { class: `branch${kinds[group.name]}` }, h('div', { class: 'note' }, group.name), list(group.stages)))),
+      h('div', {}, card('Before the blocks', list(before)), card(model.source ? 'Between and after the blocks' : 'After the blocks', list(after)), parametersCard(model, chosen))),
   ];
 }
 
@@ -53,14 +54,15 @@ function partRows(model, chosen) {
   const names = [];
   const rows = new Map();
   for (const part of model.parts) {
-    const name = part.block === null ? part.name : `block ${part.block}`;
+    const name = part.block === null ? part.name : blockTitle(part.block);
     if (!rows.has(name)) { rows.set(name, { block: part.block, count: 0, parts: [] }); names.push(name); }
     rows.get(name).count += part.count;
     rows.get(name).parts.push(part);
   }
   const most = Math.max(...[...rows.values()].map((row) => row.count));
   // The last norm is registered where it is made, but it stands on top.
-  const order = [...names.filter((name) => !['norm', 'head'].includes(name)), ...names.filter((name) => ['norm', 'head'].includes(name))];
+  const last = (name) => ['norm', 'decoder.norm', 'head'].includes(name);
+  const order = [...names.filter((name) => !last(name)), ...names.filter(last)];
   return order.map((name) => {
     const { block, count, parts } = rows.get(name);
     const shade = (part) => SHADES[part.name.split('.').at(-1)] ?? 'var(--green)';

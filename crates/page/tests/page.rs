@@ -5,7 +5,7 @@ use hearken_explain::Flow;
 use hearken_nn::config::{DecoderConfig, StackConfig};
 use hearken_nn::models::{Decoder, Encoder, Model};
 use hearken_nn::variants;
-use hearken_page::{MOST_BODY, Session, Subject, export, serve};
+use hearken_page::{MOST_BODY, Session, Subject, Texts, export, serve};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +24,8 @@ fn subject(model: impl Model + 'static) -> Subject {
     let tokenizer = (model.config().vocabulary() == 27).then(repeats::tokenizer);
     let name = "a test".to_owned();
     let model = Box::new(model);
-    Subject { model, tokenizer, name, ids: IDS.to_vec(), target: None, most_bytes: None }
+    let (ids, texts) = (IDS.to_vec(), Texts::default());
+    Subject { model, tokenizer, name, ids, target: None, most_bytes: None, sources: None, texts }
 }
 
 /// Numbers of an answer, from their bits.

@@ -1,18 +1,20 @@
 //! `hearken explain`: a prompt's way through a model, and the way back, number by number.
 
 mod page;
+mod write;
 
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
-use crate::terminal::{Terminal, visible};
 use hearken::data::tokenizer::{Pieces, Tokenizer};
-use hearken::explain::arithmetic::{line, short, softmax};
+use hearken::explain::arithmetic::line;
 use hearken::explain::attribution::{contributions, lens};
 use hearken::explain::update::Updates;
-use hearken::explain::{Flow, Focus, Stage, intervene, roles};
+use hearken::explain::{Flow, Focus, Source, Stage, WithSource, intervene, roles, stack_prefix};
 use hearken::infer::sampler::Sampling;
 use hearken::nn::models::Model;
+use hearken::tasks::OpenModel;
+use hearken::tasks::translate::Translator;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -31,9 +33,17 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     tokenizer: TokenizerArguments,
 
-    /// The text
-    #[arg(long, value_name = "TEXT", required_unless_present_any = ["ids", "page"])]
+    /// The text; of an encoder-decoder, the target so far [default there: nothing yet]
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["ids", "page", "source", "source_ids"])]
     prompt: Option<String>,
+
+    /// The source, of an encoder-decoder
+    #[arg(long, value_name = "TEXT")]
+    source: Option<String>,
+
+    /// Tokens of the source instead of a text
+    #[arg(long, value_name = "IDS", conflicts_with = "source")]
+    source_ids: Option<String>,
 
     /// Tokens instead of a text, such as 1,2,3
     #[arg(long, value_name = "IDS", conflicts_with = "prompt")]
@@ -95,6 +105,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", requires = "page")]
     port: Option<u16>,
 
+    /// Texts that show what excites neurons on the page [default: what the run has held out]
+    #[arg(long, value_name = "FILE")]
+    data: Vec<PathBuf>,
+
     /// Write the page with the numbers of this prompt to one file
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     out: Option<PathBuf>,
@@ -107,15 +121,17 @@ Examples:
   hearken explain --model DIR --ids 1,2,3 --target 4 --json
   hearken explain --model DIR --page
   hearken explain --model DIR --prompt 'The cat sat on' --out page.html
+  hearken explain --model runs/dates --source 'the third of March 2021' --prompt 2021 --target -
 
 Keys of --json:
   tokens            per token: id, text, bytes, its characters (start) and the merges after that
   stages            per stage of the chosen block and of what surrounds the blocks: name, sentence,
                     formula, shape, values, place, arithmetic; with --target gradient, gradient_norm
-  heads             per head: layer, head, entropy, role, score
+  heads             per head: site, layer, head, entropy, role, score
   candidates, chosen   what may follow, and what is drawn; of decoders
   lens, contributions  of decoders with pre-norm
-  loss, effects, update   with --target";
+  loss, effects, update   with --target
+Names of an encoder-decoder begin with encoder. and decoder.";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let sampling = Sampling {
@@ -132,17 +148,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::input(message, "write --lr 0.001"));
     }
     let open = arguments.model.open()?;
-    if open.model.translates().is_some() {
-        return Err(Failure::input(
-            "explain follows one text through a decoder or an encoder, not a source and a target",
-            "'hearken inspect trace --ids SOURCE --decoder-ids TARGET' writes every value",
-        ));
-    }
     let tokenizer = arguments.tokenizer.of(&open)?;
+    let (open, sources) = with_source(arguments, open, tokenizer.as_ref())?;
     if arguments.page || arguments.out.is_some() {
-        return page::run(arguments, open, tokenizer);
+        return page::run(arguments, open, tokenizer, sources);
     }
-    let ids = prompt_ids(arguments, tokenizer.as_ref())?;
+    let ids = prompt_ids(arguments, tokenizer.as_ref(), sources.as_ref())?;
     let model = open.model.as_ref();
     let place = ids.len().saturating_sub(1);
     let target = match &arguments.target {
@@ -156,6 +167,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let most_bytes = machine::available_bytes().map(|free| free / 2);
     let flow = Flow::of(model, &ids, target, most_bytes)?;
+    let flow = flow.about(sources.map(|sources| sources.source.ids()).unwrap_or_default());
     let focus = Focus {
         head: arguments.head,
         token: arguments.token.unwrap_or(place),
@@ -172,9 +184,74 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.write(&found, &mut out)
 }
 
-fn prompt_ids(arguments: &Arguments, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Failure> {
+/// How an encoder-decoder reads its source.
+struct Sources {
+    source: Source,
+    begin: u32,
+    end: Option<u32>,
+}
+
+/// An encoder-decoder together with its source; any other model as it is.
+fn with_source(
+    arguments: &Arguments,
+    open: OpenModel,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<(OpenModel, Option<Sources>), Failure> {
+    let given = arguments.source.is_some() || arguments.source_ids.is_some();
+    if open.model.translates().is_none() {
+        if given {
+            let hint = "leave --source out: only an encoder-decoder has a source and a target";
+            return Err(Failure::input("this model reads no source", hint));
+        }
+        return Ok((open, None));
+    }
+    let translator = tokenizer.map(|tokenizer| Translator::new(&open, tokenizer)).transpose()?;
+    let ends = translator.as_ref().map(Translator::begin_and_end);
+    // Without a tokenizer, what the directory says; T5 begins targets with token 0.
+    let begin = ends.map_or(open.special.begin.unwrap_or(0), |[begin, _]| begin);
+    let ids = match (&arguments.source_ids, &translator) {
+        (Some(ids), _) => {
+            parse_ids(ids).map_err(|message| Failure::input(message, "write --source-ids 1,2,3"))?
+        }
+        (None, Some(translator)) => {
+            // Something to begin with, if the page is to be opened without more.
+            let text = arguments.source.as_deref().unwrap_or("3 May 1999");
+            let mut sources = translator.sources(&[text])?;
+            sources.list.swap_remove(0)
+        }
+        (None, None) if arguments.source.is_none() => vec![begin],
+        (None, None) => {
+            let hint = "name one with --tokenizer, or give --source-ids 1,2,3";
+            return Err(Failure::input("the model has no tokenizer.json", hint));
+        }
+    };
+    if !given && !arguments.page {
+        let hint = "give its text with --source, and the target so far with --prompt";
+        return Err(Failure::input("an encoder-decoder needs a source", hint));
+    }
+    drop(translator);
+    let model = WithSource::new(open.model, &ids)?;
+    let source = model.source();
+    let open = OpenModel { model: Box::new(model), ..open };
+    Ok((open, Some(Sources { source, begin, end: ends.map(|[_, end]| end) })))
+}
+
+fn prompt_ids(
+    arguments: &Arguments,
+    tokenizer: Option<&Tokenizer>,
+    sources: Option<&Sources>,
+) -> Result<Vec<u32>, Failure> {
     if let Some(ids) = &arguments.ids {
         return parse_ids(ids).map_err(|message| Failure::input(message, "write --ids 1,2,3"));
+    }
+    if let Some(sources) = sources {
+        let text = arguments.prompt.as_deref().unwrap_or_default();
+        let encoded = match tokenizer {
+            Some(tokenizer) if !text.is_empty() => tokenizer.encode_allowing_special(text)?,
+            _ => Vec::new(),
+        };
+        let begun = encoded.first() == Some(&sources.begin);
+        return Ok((!begun).then_some(sources.begin).into_iter().chain(encoded).collect());
     }
     let text = arguments.prompt.as_deref().unwrap_or_default();
     let Some(tokenizer) = tokenizer else {
@@ -247,7 +324,7 @@ impl Report<'_> {
             "stages": self.stages().map(|stage| self.stage(stage)).collect::<Vec<_>>(),
         });
         let heads = roles::roles(&self.flow).into_iter().map(|head| {
-            json!({ "layer": head.layer, "head": head.head, "entropy": head.entropy,
+            json!({ "site": head.site, "layer": head.layer, "head": head.head, "entropy": head.entropy,
                 "role": head.role.map(|(name, _)| name), "score": head.role.map(|(_, s)| s) })
         });
         report["heads"] = heads.collect::<Vec<_>>().into();
@@ -309,7 +386,8 @@ impl Report<'_> {
 
     /// A step of AdamW, taken and taken back, and what it did to one weight.
     fn update(&self, target: (usize, u32)) -> Result<Value, Failure> {
-        let name = format!("blocks.{}.attention.qkv.weight", self.arguments.layer);
+        let prefix = stack_prefix(self.model);
+        let name = format!("{prefix}blocks.{}.attention.qkv.weight", self.arguments.layer);
         let Some(weight) = hearken::explain::parameter(self.model, &name) else {
             return Ok(Value::Null);
         };
@@ -330,197 +408,5 @@ impl Report<'_> {
             "after": after, "m": m, "v": v, "lr": self.arguments.lr,
             "gradient_norm": step.gradient_norm, "clip_factor": step.clip_factor,
             "loss_before": step.before, "loss_after": step.after }))
-    }
-
-    fn write(&self, found: &Value, out: &mut impl Write) -> Result<(), Failure> {
-        let terminal = Terminal::stdout();
-        let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
-        let pieces = self.tokenizer.map(Pieces::of).transpose()?;
-        writeln!(out, "{}", terminal.bold("tokens"))?;
-        for (i, id) in self.flow.ids.iter().enumerate() {
-            let text = self.text(*id);
-            let found = pieces.as_ref().map_or_else(|| text.clone().into_bytes(), |p| p.bytes(*id));
-            let bytes: Vec<String> = found.iter().map(|b| format!("{b:02x}")).collect();
-            let merges = pieces.as_ref().map(|p| p.merges(*id).1).unwrap_or_default();
-            let merges: Vec<String> = merges.iter().map(|m| m.pieces.join("|")).collect();
-            let arrow = if merges.is_empty() { "" } else { "  merges → " };
-            writeln!(
-                out,
-                "  {i:>3}  id {id:<6} {:<16} bytes {}{arrow}{}",
-                visible(&format!("{text:?}")),
-                bytes.join(" "),
-                visible(&merges.join(" → "))
-            )?;
-        }
-        for stage in self.stages() {
-            self.write_stage(stage, terminal, out)?;
-        }
-        let list = |key: &str| found[key].as_array().cloned().unwrap_or_default();
-        writeln!(out, "\n{}", terminal.bold("heads: where their weights go"))?;
-        for head in list("heads") {
-            let role = head["role"].as_str().unwrap_or("no role found");
-            writeln!(
-                out,
-                "  block {} head {}: {role} {}, entropy {}",
-                head["layer"],
-                head["head"],
-                number(&head["score"]),
-                number(&head["entropy"])
-            )?;
-        }
-        if let Some(first) = found["candidates"]["first"].as_array() {
-            let left = &found["candidates"];
-            writeln!(
-                out,
-                "\n{}",
-                terminal.bold("choice: logit / temperature → softmax → filters")
-            )?;
-            for c in first.iter().take(8) {
-                writeln!(
-                    out,
-                    "  {:<16} logit {:>8}  / temperature {:>8}  probability {}",
-                    visible(&format!("{:?}", c["text"].as_str().unwrap_or_default())),
-                    number(&c["logit"]),
-                    number(&c["scaled"]),
-                    number(&c["probability"])
-                )?;
-            }
-            let chosen = found["chosen"]["text"].as_str().unwrap_or_default();
-            writeln!(
-                out,
-                "  {} of {} tokens are left; drawn: {}",
-                left["left"],
-                left["of"],
-                visible(&format!("{chosen:?}"))
-            )?;
-        }
-        if found["lens"].is_array() {
-            writeln!(
-                out,
-                "\n{}",
-                terminal.bold("logit lens: what the residual stream would predict")
-            )?;
-            for glimpse in list("lens") {
-                let best = &glimpse["likeliest"][0];
-                let text = format!("{:?}", best["text"].as_str().unwrap_or_default());
-                writeln!(
-                    out,
-                    "  {:<28} norm {:>8}  {} {}",
-                    glimpse["stage"].as_str().unwrap_or_default(),
-                    number(&glimpse["norm"]),
-                    visible(&text),
-                    number(&best["probability"])
-                )?;
-            }
-            writeln!(out, "\n{}", terminal.bold("what each part adds to the logit"))?;
-            for part in list("contributions") {
-                writeln!(
-                    out,
-                    "  {:<28} {:>9}",
-                    part["part"].as_str().unwrap_or_default(),
-                    number(&part["logit"])
-                )?;
-            }
-        }
-        if self.target.is_some() {
-            self.write_target(found, terminal, out)?;
-        }
-        Ok(())
-    }
-
-    fn write_stage(
-        &self,
-        stage: &Stage,
-        terminal: Terminal,
-        out: &mut impl Write,
-    ) -> Result<(), Failure> {
-        let shape: Vec<String> = stage.shape.iter().map(ToString::to_string).collect();
-        writeln!(out, "\n{} ({})", terminal.bold(&stage.name), shape.join(", "))?;
-        writeln!(out, "  {}  {}", stage.sentence, stage.formula)?;
-        let (index, place) = stage.at(self.focus);
-        let width = stage.shape.last().copied().unwrap_or(1).max(1);
-        let start = index / width * width;
-        let show = |data: &[f32]| {
-            let row = &data[start..(start + width).min(data.len())];
-            let each = |x: &f32| short(f64::from(*x));
-            if row.len() <= 8 {
-                return row.iter().map(each).collect::<Vec<_>>().join("  ");
-            }
-            let head: Vec<String> = row[..4].iter().map(each).collect();
-            let tail: Vec<String> = row[row.len() - 2..].iter().map(each).collect();
-            format!("{} … {}", head.join("  "), tail.join("  "))
-        };
-        writeln!(out, "  row: {}", show(stage.value.data()))?;
-        if let Some(gradient) = &stage.gradient {
-            let norm = stage.gradient_norm().unwrap_or(0.0);
-            writeln!(out, "  ∂L:  {}   norm {}", show(gradient.data()), short(norm))?;
-        }
-        if let Some(line) = line(self.model, &self.flow, stage, self.focus) {
-            let place: Vec<String> = place.iter().map(ToString::to_string).collect();
-            writeln!(out, "  [{}]: {}", place.join("]["), line.text)?;
-        }
-        Ok(())
-    }
-
-    fn write_target(
-        &self,
-        found: &Value,
-        terminal: Terminal,
-        out: &mut impl Write,
-    ) -> Result<(), Failure> {
-        let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
-        let Some((place, id)) = self.target else { return Ok(()) };
-        writeln!(out, "\n{}", terminal.bold("loss"))?;
-        let logits = self.flow.value("logits");
-        if let Some(logits) = logits.filter(|_| self.model.predicts_tokens().is_some()) {
-            let width = logits.shape().width();
-            let row = &logits.data()[place * width..(place + 1) * width];
-            if let Some((text, p)) = softmax(row, id as usize) {
-                writeln!(out, "  {} = {text}", short(p))?;
-                writeln!(out, "  {} = −ln {}", number(&found["loss"]), short(p))?;
-            }
-        } else {
-            writeln!(out, "  {}", number(&found["loss"]))?;
-        }
-        writeln!(
-            out,
-            "\n{}",
-            terminal.bold("each head silenced: its largest weight, and how the loss rises")
-        )?;
-        for effect in found["effects"].as_array().into_iter().flatten() {
-            writeln!(
-                out,
-                "  block {} head {}: weight {}, loss {:+.4}",
-                effect["layer"],
-                effect["head"],
-                number(&effect["attention"]),
-                effect["rise"].as_f64().unwrap_or(0.0)
-            )?;
-        }
-        let update = &found["update"];
-        writeln!(out, "\n{}", terminal.bold("one step of AdamW (taken back)"))?;
-        if let Some(refused) = update["refused"].as_str() {
-            writeln!(out, "  refused: {refused}")?;
-            return Ok(());
-        }
-        writeln!(
-            out,
-            "  {}[{}]: {} → {}   m {}  v {}  clip factor {}  lr {}",
-            update["weight"].as_str().unwrap_or_default(),
-            update["index"],
-            number(&update["before"]),
-            number(&update["after"]),
-            number(&update["m"]),
-            number(&update["v"]),
-            number(&update["clip_factor"]),
-            number(&update["lr"])
-        )?;
-        writeln!(
-            out,
-            "  loss {} → {}",
-            number(&update["loss_before"]),
-            number(&update["loss_after"])
-        )?;
-        Ok(())
     }
 }

@@ -1,26 +1,34 @@
 //! `hearken explain --page` and `--out`.
 
-use super::{Arguments, prompt_ids, target_id};
+use super::{Arguments, Sources, prompt_ids, target_id};
+use crate::commands::reading;
 use crate::failure::Failure;
 use crate::machine;
 use crate::terminal::say;
 use hearken::data::tokenizer::Tokenizer;
 use hearken::tasks::OpenModel;
-use hearken_page::Subject;
+use hearken_page::{Subject, Texts};
 use std::io::Write;
 use std::path::Path;
 
 /// What the page begins with, if nothing else is asked for and the tokenizer can read it.
 const FIRST: [&str; 2] = ["The cat sat on", "abcabcab"];
 
+/// Tokens of texts that neurons are shown, at most; the page reads as many as it can in a few seconds.
+const MOST_TOKENS: usize = 20_000;
+
 pub(super) fn run(
     arguments: &Arguments,
     open: OpenModel,
     tokenizer: Option<Tokenizer>,
+    sources: Option<Sources>,
 ) -> Result<(), Failure> {
-    let given = arguments.prompt.is_some() || arguments.ids.is_some();
-    let ids =
-        if given { prompt_ids(arguments, tokenizer.as_ref())? } else { first(tokenizer.as_ref()) };
+    let given = arguments.prompt.is_some() || arguments.ids.is_some() || sources.is_some();
+    let ids = if given {
+        prompt_ids(arguments, tokenizer.as_ref(), sources.as_ref())?
+    } else {
+        first(tokenizer.as_ref())
+    };
     open.check(&ids)?;
     let target = match &arguments.target {
         Some(text) => {
@@ -32,7 +40,19 @@ pub(super) fn run(
     };
     let name = name_of(&open.directory);
     let most_bytes = machine::available_bytes().map(|free| free as u64 / 2);
-    let subject = Subject { model: open.model, tokenizer, name, ids, target, most_bytes };
+    let texts = match &tokenizer {
+        None => Texts::default(),
+        Some(tokenizer) => {
+            let found = reading::texts(&open, tokenizer, &arguments.data, MOST_TOKENS);
+            // A page without texts shows what the prompt does to neurons.
+            let found = if arguments.data.is_empty() { found.unwrap_or_default() } else { found? };
+            Texts { name: found.name, rows: found.rows }
+        }
+    };
+    let sources =
+        sources.map(|Sources { source, begin, end }| hearken_page::Sources { source, begin, end });
+    let model = open.model;
+    let subject = Subject { model, tokenizer, name, ids, target, most_bytes, sources, texts };
     if let Some(path) = &arguments.out {
         let page = hearken_page::export(&subject)?;
         std::fs::write(path, &page).map_err(hearken::Error::io("write", path))?;
