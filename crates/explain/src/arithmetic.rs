@@ -100,8 +100,14 @@ pub fn line(model: &dyn Model, flow: &Flow, stage: &Stage, focus: Focus) -> Opti
 
 fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) -> Option<Right> {
     let config = model.config();
-    let stack = stack_of(&config).ok()?;
     let prefix = stage.prefix().to_owned();
+    let stack = &match &config {
+        // The encoder may have heads and widths of its own.
+        ModelConfig::EncoderDecoder(config) if prefix.starts_with("encoder.") => {
+            config.encoder_stack()
+        }
+        config => stack_of(config).ok()?.clone(),
+    };
     let value = |part: &str| flow.value(&format!("{prefix}{part}"));
     let weight = |part: &str| parameter(model, &format!("{prefix}{part}")).map(Param::value);
     let (heads, groups) = (stack.heads, stack.kv_heads());
@@ -183,6 +189,7 @@ fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) ->
             let (queries, keys) = (value(names[0])?, value(names[1])?);
             let [_, tokens, sources] = stage.shape[..] else { return None };
             let q = row(queries, head * tokens + token);
+            let groups = keys.shape().dims().get(1).copied().unwrap_or(groups);
             let k = row(keys, head / (heads / groups) * sources + key);
             let products = sum_of_products(q, k, None).called("query", "key");
             let scaled = products.value * f64::from(stack.score_scale());
@@ -213,6 +220,7 @@ fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) ->
             let weights = value(&part.replace("mixed", "weights"))?;
             let weights = row(weights, head * stage.shape[1] + token);
             let (values, sources) = (value(&part.replace("mixed", "values"))?, weights.len());
+            let groups = values.shape().dims().get(1).copied().unwrap_or(groups);
             let group = head / (heads / groups);
             let v: Vec<f32> =
                 (0..sources).map(|s| row(values, group * sources + s)[column]).collect();
@@ -333,7 +341,8 @@ fn attention_input<'a>(flow: &'a Flow, prefix: &str) -> Option<&'a Tensor> {
 
 fn feed_forward_input<'a>(flow: &'a Flow, prefix: &str) -> Option<&'a Tensor> {
     let value = |part: &str| flow.stage(&format!("{prefix}{part}"));
-    branch_input(flow, value("norm2")?, value("feed_forward.active")?, value("norm1")?)
+    let before = value("norm_cross").or(value("norm1"))?; // of post-norm
+    branch_input(flow, value("norm2")?, value("feed_forward.active")?, before)
 }
 
 /// The norm, if it was computed before the branch, else the other.

@@ -10,6 +10,11 @@ fn texts() -> Vec<Vec<u32>> {
     (0..9).map(|i| (0..2 + i % 5).map(|t| (3 * i + t * t) % 11).collect()).collect()
 }
 
+/// One pass records all values, the other a layer's neurons alone: these round in another order.
+fn close(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * (1.0 + b.abs()))
+}
+
 #[test]
 fn the_places_are_those_of_the_largest_values_of_each_text() {
     let (texts, mut seen) = (texts(), 0);
@@ -42,12 +47,13 @@ fn the_places_are_those_of_the_largest_values_of_each_text() {
                 all.iter().map(|x| x.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
             best.sort_by(|a, b| b.total_cmp(a));
             let values: Vec<f32> = neuron.places.iter().map(|place| place.value).collect();
-            assert_eq!(values, best[..3], "{name}, neuron {i}");
+            assert!(close(&values, &best[..3]), "{name}, neuron {i}: {values:?} {best:?}");
             for place in &neuron.places {
-                assert_eq!(all[place.text][place.place], place.value, "{name}, neuron {i}");
+                let own = all[place.text][place.place];
+                assert!(close(&[own], &[place.value]), "{name}, neuron {i}: {place:?} {own}");
             }
             let lowest = all.concat().into_iter().fold(f32::INFINITY, f32::min);
-            assert_eq!(neuron.lowest, lowest, "{name}, neuron {i}");
+            assert!(close(&[neuron.lowest], &[lowest]), "{name}, neuron {i}");
         }
         let order = found.by_selectivity();
         let of = |i: usize| found.neurons[i].selectivity();

@@ -13,7 +13,10 @@ const queryOf = (site) => (site.startsWith('encoder.') ? Math.min(state.row ?? s
 
 export async function attentionView(root) {
   const site = siteName();
-  const { heads, kv_heads } = known.model.stack;
+  // An encoder may have heads of its own.
+  const shapeOf = (part) => known.model.stages.find((stage) => stage.name === `${site}.${part}`)?.shape[0];
+  const heads = Number(shapeOf('weights') ?? known.model.stack.heads);
+  const kv_heads = Number(shapeOf('keys') ?? known.model.stack.kv_heads);
   const head = Math.min(state.head, heads - 1);
   const shared = heads / kv_heads;
   const group = shared > 1 ? `Heads ${Math.floor(head / shared) * shared} to ${Math.floor(head / shared) * shared + shared - 1} share keys and values.` : null;

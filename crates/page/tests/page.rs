@@ -355,3 +355,27 @@ fn strangers_are_refused_and_two_hundred_clients_are_served_or_told_to_wait() {
     println!("{} answered, {} told to wait", count(200), count(503));
     assert_eq!(request(address, &post("run"), run.as_bytes()).0, 200, "it lives on");
 }
+
+/// So many slow questions that the queue is full: each is answered or told to come back, none hangs.
+#[test]
+fn overload_is_told_to_wait() {
+    let address = server();
+    let codes: Vec<u16> = std::thread::scope(|scope| {
+        let client = |i: usize| {
+            // 144 passes each.
+            let body = json!({ "ids": IDS, "target": [6, 3], "parameter": true, "index": i,
+                "name": "blocks.0.attention.qkv.weight" });
+            let head = format!("POST /api/check HTTP/1.1\r\nHost: {address}");
+            scope.spawn(move || request(address, &head, body.to_string().as_bytes()).0)
+        };
+        let all: Vec<_> = (0..120).map(client).collect();
+        all.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let count = |code: u16| codes.iter().filter(|c| **c == code).count();
+    println!("{} answered, {} refused", count(200), count(503));
+    assert_eq!(count(200) + count(503), 120, "{codes:?}");
+    assert!(count(503) > 0 && count(200) >= 64, "{codes:?}");
+    let head = format!("POST /api/run HTTP/1.1\r\nHost: {address}");
+    let run = json!({ "ids": IDS }).to_string();
+    assert_eq!(request(address, &head, run.as_bytes()).0, 200, "it lives on");
+}

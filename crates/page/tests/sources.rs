@@ -1,7 +1,7 @@
 //! Encoder-decoders and neurons, as the answers of a session.
 
 use hearken_data::conversions;
-use hearken_explain::{Flow, WithSource};
+use hearken_explain::{Flow, WithSource, neurons};
 use hearken_nn::config::{EncoderDecoderConfig, Placement};
 use hearken_nn::models::{Decoder, EncoderDecoder};
 use hearken_nn::variants;
@@ -163,8 +163,7 @@ fn neurons_are_shown_with_the_texts_that_excite_them() {
     for place in places {
         let (text, at) =
             (place["text"].as_u64().unwrap() as usize, place["place"].as_u64().unwrap());
-        let flow = Flow::of(&model, &rows[text], None, None).unwrap();
-        let values = flow.value(stage).unwrap();
+        let values = neurons::values(&model, &rows[text], stage).unwrap();
         let width = values.shape().width();
         assert_eq!(place["value"].as_f64().unwrap() as f32, values.data()[at as usize * width + 7]);
         let tokens = place["tokens"].as_array().unwrap();
