@@ -52,9 +52,9 @@ class Page:
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024 / 1e9
 
-    def ask(self, name, **body):
-        data = json.dumps({"ids": self.ids, **body} if name != "model" else {}).encode()
-        request = urllib.request.Request(f"{self.address}api/{name}", data, {"content-type": "application/json"})
+    def ask(self, question, **body):
+        data = json.dumps({"ids": self.ids, **body} if question != "model" else {}).encode()
+        request = urllib.request.Request(f"{self.address}api/{question}", data, {"content-type": "application/json"})
         wall, cpu = time.monotonic(), self.cpu()
         with urllib.request.urlopen(request) as answer:
             found = json.load(answer)
@@ -66,7 +66,10 @@ class Page:
         wall, cpu = (statistics.median(one[k] for one in found) for k in (1, 2))
         report(what, wall, cpu)
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
 
@@ -77,38 +80,36 @@ def report(what, wall, cpu):
 
 def gpt2(program, folder):
     model = save(transformers.GPT2LMHeadModel(transformers.GPT2Config()), folder, "gpt2")
-    page = Page(program, model, [(i * 7919) % 50257 for i in range(64)])
-    print("GPT-2 small's size, 64 tokens")
-    report("until the page is served", page.served, page.cpu())
-    first = [page.ask("model"), page.ask("tokens"), page.ask("run")]
-    report("the answers of its first view", sum(f[1] for f in first), sum(f[2] for f in first))
-    name = "blocks.{}.attention.weights"
-    page.clicks("click: a heat map", lambda i: ("tensor", {"name": f"blocks.{2 * i}.feed_forward.up"}))
-    page.clicks("click: a number with its sum", lambda i: ("number", {"name": name.format(i), "row": 50, "column": i}))
-    page.clicks("click: the heads of a layer", lambda i: ("heads", {"site": f"blocks.{2 * i}.attention"}))
-    page.clicks("click: one head", lambda i: ("tensor", {"name": name.format(i), "head": i}))
-    page.clicks("click: the stream of a token", lambda i: ("stream", {"place": 10 * i}))
-    page.clicks("a switched-off head", lambda i: ("intervene", {"target": [63, 5], "changes": [{"ablate": f"blocks.{i}.attention.mixed[1]"}]}))
-    print(f"  peak of memory, forward views: {page.peak():.2f} GB")
-    _, wall, cpu = page.ask("run", target=[63, 5])
-    report("gradients on", wall, cpu)
-    print(f"  peak of memory with gradients: {page.peak():.2f} GB")
-    page.close()
+    with Page(program, model, [(i * 7919) % 50257 for i in range(64)]) as page:
+        print("GPT-2 small's size, 64 tokens")
+        report("until the page is served", page.served, page.cpu())
+        first = [page.ask("model"), page.ask("tokens"), page.ask("run")]
+        report("the answers of its first view", sum(f[1] for f in first), sum(f[2] for f in first))
+        name = "blocks.{}.attention.weights"
+        page.clicks("click: a heat map", lambda i: ("tensor", {"name": f"blocks.{2 * i}.feed_forward.up"}))
+        page.clicks("click: a number with its sum", lambda i: ("number", {"name": name.format(i), "row": 50, "column": i}))
+        page.clicks("click: the heads of a layer", lambda i: ("heads", {"site": f"blocks.{2 * i}.attention"}))
+        page.clicks("click: one head", lambda i: ("tensor", {"name": name.format(i), "head": i}))
+        page.clicks("click: the stream of a token", lambda i: ("stream", {"place": 10 * i}))
+        page.clicks("a switched-off head", lambda i: ("intervene", {"target": [63, 5], "changes": [{"ablate": f"blocks.{i}.attention.mixed[1]"}]}))
+        print(f"  peak of memory, forward views: {page.peak():.2f} GB")
+        _, wall, cpu = page.ask("run", target=[63, 5])
+        report("gradients on", wall, cpu)
+        print(f"  peak of memory with gradients: {page.peak():.2f} GB")
 
 
 def long(program, folder):
     model = llama(vocab_size=5000, hidden_size=512, num_hidden_layers=8, num_attention_heads=8,
                   intermediate_size=2048, max_position_embeddings=2048)
     model = save(model, folder, "rope")
-    page = Page(program, model, [(i * 7919) % 5000 for i in range(2000)])
-    print("RoPE, 8 layers × 512, 2,000 tokens")
-    _, wall, cpu = page.ask("run")
-    report("the run", wall, cpu)
-    page.clicks("a view of one head", lambda i: ("tensor", {"name": f"blocks.{i}.attention.weights", "head": i}))
-    _, wall, cpu = page.ask("heads", site="blocks.5.attention")
-    report("all 8 heads of a layer, small", wall, cpu)
-    print(f"  peak of memory: {page.peak():.2f} GB")
-    page.close()
+    with Page(program, model, [(i * 7919) % 5000 for i in range(2000)]) as page:
+        print("RoPE, 8 layers × 512, 2,000 tokens")
+        _, wall, cpu = page.ask("run")
+        report("the run", wall, cpu)
+        page.clicks("a view of one head", lambda i: ("tensor", {"name": f"blocks.{i}.attention.weights", "head": i}))
+        _, wall, cpu = page.ask("heads", site="blocks.5.attention")
+        report("all 8 heads of a layer, small", wall, cpu)
+        print(f"  peak of memory: {page.peak():.2f} GB")
 
 
 def one_file(program, folder):

@@ -100,7 +100,7 @@ function banner() {
   const parts = [];
   if (recorded) parts.push('A recorded page: what was computed for this prompt can be looked at; other prompts need the engine (', h('code', {}, 'hearken explain --page'), ').');
   const steps = known.steps ?? 0;
-  if (steps) parts.push(`The weights in memory are ${steps} steps away from the file. `, h('a', { href: '#', click: (event) => { event.preventDefault(); look({ view: 'update' }, true); } }, 'Go to Update to take them back.'));
+  if (steps) parts.push(`The weights in memory are ${steps} ${steps === 1 ? 'step' : 'steps'} away from the file. `, h('a', { href: '#', click: (event) => { event.preventDefault(); look({ view: 'update' }, true); } }, 'Go to Update to take them back.'));
   box.hidden = !parts.length;
   box.replaceChildren(...parts);
 }

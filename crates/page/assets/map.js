@@ -14,7 +14,7 @@ export async function mapView() {
   const operations = model.parts.reduce((sum, part) => sum + part.operations, 0);
   const tokens = state.ids.length;
   const tiles = [
-    [amount(model.parameters), 'parameters'], [byteText(model.bytes), 'of weights (f32)'], [stack.layers, 'blocks'], [stack.width, 'width C'],
+    [amount(model.parameters), 'parameters'], [byteText(model.bytes), 'of weights (f32)'], [model.blocks?.length || stack.layers, 'blocks'], [stack.width, 'width C'],
     [stack.kv_heads === stack.heads ? stack.heads : `${stack.heads} / ${stack.kv_heads}`, stack.kv_heads === stack.heads ? 'heads H' : 'heads H / key heads K'],
     [amount(operations * tokens + attentionOperations(stack, tokens)), `operations for ${tokens} tokens`], [model.vocabulary, 'vocabulary V'], [model.context, 'context'],
     [`${shortText(run.milliseconds, 3)} ms`, `this pass; ${byteText(run.bytes)} of values`],
@@ -82,6 +82,6 @@ function stageButton(stage, now) {
 
 function parametersCard(model, chosen) {
   const parts = model.parts.filter((part) => part.block === chosen || part.block === null);
-  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code' }, parameter.name), h('td', { class: 'number', title: `${parameter.count} numbers` }, parameter.shape.join(' × ')));
+  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code long' }, parameter.name), h('td', { class: 'number', title: `${parameter.count} numbers` }, parameter.shape.join(' × ')));
   return card('Parameters', h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'name'), h('th', { class: 'number' }, 'shape'))), h('tbody', {}, parts.flatMap((part) => part.parameters).map(row)))));
 }

@@ -3,6 +3,7 @@
 mod page;
 mod write;
 
+use crate::commands::reading::Texts;
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
@@ -149,9 +150,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let open = arguments.model.open()?;
     let tokenizer = arguments.tokenizer.of(&open)?;
+    let shown = arguments.page || arguments.out.is_some();
+    let texts =
+        if shown { page::texts(arguments, &open, tokenizer.as_ref())? } else { Texts::default() };
     let (open, sources) = with_source(arguments, open, tokenizer.as_ref())?;
-    if arguments.page || arguments.out.is_some() {
-        return page::run(arguments, open, tokenizer, sources);
+    if shown {
+        return page::run(arguments, open, tokenizer, sources, texts);
     }
     let ids = prompt_ids(arguments, tokenizer.as_ref(), sources.as_ref())?;
     let model = open.model.as_ref();

@@ -1,13 +1,13 @@
 //! `hearken explain --page` and `--out`.
 
 use super::{Arguments, Sources, prompt_ids, target_id};
-use crate::commands::reading;
+use crate::commands::reading::{self, Texts};
 use crate::failure::Failure;
 use crate::machine;
 use crate::terminal::say;
 use hearken::data::tokenizer::Tokenizer;
 use hearken::tasks::OpenModel;
-use hearken_page::{Subject, Texts};
+use hearken_page::Subject;
 use std::io::Write;
 use std::path::Path;
 
@@ -17,11 +17,24 @@ const FIRST: [&str; 2] = ["The cat sat on", "abcabcab"];
 /// Tokens of texts that neurons are shown, at most; the page reads as many as it can in a few seconds.
 const MOST_TOKENS: usize = 20_000;
 
+/// What neurons are shown: files, or what the run has held out. A page without texts shows what the
+/// prompt does to them.
+pub(super) fn texts(
+    arguments: &Arguments,
+    open: &OpenModel,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Texts, Failure> {
+    let Some(tokenizer) = tokenizer else { return Ok(Texts::default()) };
+    let found = reading::texts(open, tokenizer, &arguments.data, MOST_TOKENS);
+    if arguments.data.is_empty() { Ok(found.unwrap_or_default()) } else { found }
+}
+
 pub(super) fn run(
     arguments: &Arguments,
     open: OpenModel,
     tokenizer: Option<Tokenizer>,
     sources: Option<Sources>,
+    texts: Texts,
 ) -> Result<(), Failure> {
     let given = arguments.prompt.is_some() || arguments.ids.is_some() || sources.is_some();
     let ids = if given {
@@ -40,15 +53,7 @@ pub(super) fn run(
     };
     let name = name_of(&open.directory);
     let most_bytes = machine::available_bytes().map(|free| free as u64 / 2);
-    let texts = match &tokenizer {
-        None => Texts::default(),
-        Some(tokenizer) => {
-            let found = reading::texts(&open, tokenizer, &arguments.data, MOST_TOKENS);
-            // A page without texts shows what the prompt does to neurons.
-            let found = if arguments.data.is_empty() { found.unwrap_or_default() } else { found? };
-            Texts { name: found.name, rows: found.rows }
-        }
-    };
+    let texts = hearken_page::Texts { name: texts.name, rows: texts.rows };
     let sources =
         sources.map(|Sources { source, begin, end }| hearken_page::Sources { source, begin, end });
     let model = open.model;
