@@ -7,7 +7,7 @@ import { heatMap } from './heatmap.js';
 export function stageName() {
   const names = known.model.stages.map((stage) => stage.name);
   if (state.stage?.startsWith('parameter:')) return state.stage;
-  return names.includes(state.stage) ? state.stage : names.find((name) => name.endsWith('attention.weights')) ?? names[0];
+  return names.includes(state.stage) ? state.stage : names.find((name) => /^(?!encoder).*attention\.weights$/.test(name)) ?? names[0];
 }
 
 const isParameter = (name) => name.startsWith('parameter:');

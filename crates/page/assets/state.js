@@ -198,9 +198,12 @@ export const plainToken = (text) => String(text).replace(/ /g, '·').replace(/\n
 /** The label of a token of the source. */
 export const sourceLabelOf = (place) => plainToken(known.sources[place]?.text ?? String(state.source[place] ?? ''));
 
+/** Are the rows of a value tokens of the source? */
+export const isOfSource = (name) => /^encoder\.|cross_attention\.(keys|values)$/.test(name);
+
 /** The tokens that the rows of a value are of, and what names them; null, if they are of none. */
 export function rowsOf(name, count) {
-  const source = /^encoder\.|cross_attention\.(keys|values)$/.test(name);
+  const source = isOfSource(name);
   const [ids, label] = source ? [state.source, sourceLabelOf] : [state.ids, labelOf];
   return count === ids.length ? { label, source } : null;
 }
