@@ -162,7 +162,7 @@ fn differences_of_the_loss_agree_with_gradients_to_three_digits() {
     let mut all = Vec::new();
     for p in model.parameters() {
         let gradient = p.gradient();
-        let numbers = gradient.iter().flat_map(|g| g.data()).enumerate();
+        let numbers = gradient.iter().flat_map(Tensor::data).enumerate();
         all.extend(numbers.map(|(i, g)| (g.abs(), p.name(), i)));
         p.set_gradient(None);
     }
