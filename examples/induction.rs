@@ -8,11 +8,12 @@
 //! The model has read `… q z … q` and should say `z`: it must find the earlier `q` and look at what
 //! followed it. The other prompt has `x` in the place of that `z`. If what a head computes at the last
 //! token is taken from the other prompt and the answer becomes `x`, then this head is the one that
-//! carries what followed: an induction head. Where its weights go says the same in another way.
+//! carries what followed: an induction head. Where its weights go says it in another way, which the page
+//! uses, too. Both are needed: heads stand in for each other, so that one alone may change little.
 
 use hearken::Result;
 use hearken::data::repeats;
-use hearken::explain::roles::roles;
+use hearken::explain::roles::{THRESHOLD, roles};
 use hearken::explain::{Flow, intervene, stack_of};
 use hearken::nn::models::{PredictsTokens, Tokens};
 use hearken::nn::pass::Pass;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 /// Pairs of prompts that are looked at.
 const PAIRS: u64 = 20;
-/// The rise of the loss from which on a head counts as one that carries the answer.
+/// The rise of the loss from which on a head counts as one that carries the answer alone.
 const RISE: f64 = 0.3;
 
 /// A head, by how much patching it raises the loss, and its mean weight on what followed.
@@ -120,15 +121,24 @@ fn main() -> Result<()> {
     let heads = patched(model)?;
     println!("a head patched from a prompt with another answer: how the loss rises\n");
     for Head { name, rise, induction } in &heads {
-        let found = if *rise >= RISE { "  <- carries the answer" } else { "" };
-        println!("{name:30} {rise:+.4}   weight on what followed {induction:.3}{found}");
+        let looks = if *induction >= THRESHOLD { "  <- induction" } else { "" };
+        let carries = if *rise >= RISE { ", carries the answer alone" } else { "" };
+        println!("{name:30} {rise:+.4}   weight on what followed {induction:.3}{looks}{carries}");
     }
-    let carriers: Vec<&str> =
-        heads.iter().filter(|head| head.rise >= RISE).map(|head| head.name.as_str()).collect();
-    let ([first, second], [first_off, second_off]) = (losses(model, &[]), losses(model, &carriers));
-    println!("\nloss per letter          first period   what repeats it");
-    println!("all heads                {first:12.4}   {second:15.4}");
-    println!("without these {:2} heads    {first_off:12.4}   {second_off:15.4}", carriers.len());
+    let named = |fits: &dyn Fn(&Head) -> bool| -> Vec<&str> {
+        heads.iter().filter(|head| fits(head)).map(|head| head.name.as_str()).collect()
+    };
+    let carriers = named(&|head| head.rise >= RISE);
+    let all = named(&|head| head.induction >= THRESHOLD || head.rise >= RISE);
+    println!("\nloss per letter                     first period   what repeats it");
+    for (what, without) in [
+        ("all heads".to_owned(), &[][..]),
+        (format!("without {} that carry it alone", carriers.len()), &carriers),
+        (format!("without all {} induction heads", all.len()), &all),
+    ] {
+        let [first, second] = losses(model, without);
+        println!("{what:35} {first:12.4}   {second:15.4}");
+    }
     println!("(knowing nothing: ln 26 = {:.4})", (repeats::LETTERS as f64).ln());
     Ok(())
 }

@@ -1,6 +1,7 @@
 """`hearken inspect trace` against `transformers`, with the binary as a person runs it.
 
-Random models of GPT-2, Llama, Mistral and Qwen2, and directories that are given. Compared are
+Random models of GPT-2, Llama, Mistral, Qwen2, BERT and T5, and directories that are given, which
+transformers must know. Compared are
 
 1. `output_hidden_states`, `output_attentions` and the logits of `transformers` (eager attention);
 2. every value inside, and the gradient of each, as PyTorch's hooks see them
@@ -22,6 +23,8 @@ import tempfile
 import torch
 from safetensors.torch import load_file
 from transformers import (
+    BertConfig,
+    BertForMaskedLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -30,6 +33,8 @@ from transformers import (
     MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -49,11 +54,20 @@ def random_models():
     # Shorter than the 64 tokens of a comparison.
     yield "mistral", lambda: MistralForCausalLM(MistralConfig(**llama, sliding_window=17))
     yield "qwen2", lambda: Qwen2ForCausalLM(Qwen2Config(**llama, tie_word_embeddings=True))
+    bert = dict(vocab_size=1003, hidden_size=390, intermediate_size=1031, num_hidden_layers=5,
+                num_attention_heads=13, max_position_embeddings=131)
+    yield "bert", lambda: BertForMaskedLM(BertConfig(**bert))
+    t5 = dict(vocab_size=1003, d_model=130, d_kv=23, d_ff=301, num_layers=3, num_decoder_layers=2,
+              num_heads=5, dropout_rate=0.0)
+    yield "t5 1.0", lambda: T5ForConditionalGeneration(T5Config(**t5))
+    yield "t5 1.1", lambda: T5ForConditionalGeneration(
+        T5Config(**t5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+    )
 
 
-def hearken_trace(program, directory, ids, targets, out):
+def hearken_trace(program, directory, given, out):
     command = [program, "inspect", "trace", "--model", str(directory), "--out", str(out)]
-    for flag, rows in (("--ids", ids), ("--targets", targets)):
+    for flag, rows in given.items():
         for row in rows.tolist():
             command += [flag, ",".join(str(i) for i in row)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -76,11 +90,16 @@ def compare(program, directory, folder):
     """The worst value among what `transformers` gives out, among all, and the worst gradient."""
     model = fixture.load(directory)
     torch.manual_seed(1)
-    length = min(64, model.config.max_position_embeddings)
+    length = min(64, getattr(model.config, "max_position_embeddings", 64))
     ids = torch.randint(0, model.config.vocab_size, (2, length))
     targets = torch.randint(0, model.config.vocab_size, (2, length))
-    want, loss, own = fixture.reference(model, ids, targets)
-    got = hearken_trace(program, directory, ids, targets, folder / "trace.safetensors")
+    given = {"--ids": ids, "--targets": targets}
+    source = None
+    if model.config.is_encoder_decoder:
+        source = torch.randint(0, model.config.vocab_size, (2, 41))
+        given = {"--ids": source, "--decoder-ids": ids, "--targets": targets}
+    want, loss, own = fixture.reference(model, ids, targets, source)
+    got = hearken_trace(program, directory, given, folder / "trace.safetensors")
     assert set(want) | {"loss"} == set(got), (set(want) | {"loss"}) ^ set(got)
     assert abs(got["loss"].item() - loss) <= 1e-5 * loss, (got["loss"].item(), loss)
     outputs = [(error(got[name], value), name) for name, value in own.items()]
@@ -91,12 +110,20 @@ def compare(program, directory, folder):
     return worst, len(values)
 
 
+def show(name, worst, count):
+    """Prints a row, and says whether all of it is within bounds."""
+    (outputs, _), (values, _), (gradients, where) = worst
+    print(f"{name:40} {count:6} {outputs:9.1e} {values:9.1e} {gradients:9.1e}  {where}", flush=True)
+    return outputs <= VALUES and values <= VALUES and gradients <= GRADIENTS
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hearken", default="target/release/hearken")
     parser.add_argument("--saved", nargs="*", default=[], help="model directories")
     arguments = parser.parse_args()
     rows = []
+    print(f"{'model':40} {'values':>6} {'outputs':>9} {'values':>9} {'gradients':>9}  worst gradient")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for name, make in random_models():
@@ -106,18 +133,11 @@ def main():
                 for parameter in model.parameters():  # norms off 1, biases off 0
                     parameter.add_(0.02 * torch.randn_like(parameter))
             model.save_pretrained(folder / name)
-            rows.append((name, *compare(arguments.hearken, folder / name, folder)))
+            rows.append(show(name, *compare(arguments.hearken, folder / name, folder)))
         for saved in arguments.saved:
             directory = pathlib.Path(saved)
-            rows.append((saved, *compare(arguments.hearken, directory, folder)))
-    print(f"{'model':40} {'values':>6} {'outputs':>9} {'values':>9} {'gradients':>9}  worst gradient")
-    for name, ((outputs, _), (values, _), (gradients, where)), count in rows:
-        print(f"{name:40} {count:6} {outputs:9.1e} {values:9.1e} {gradients:9.1e}  {where}")
-    fine = all(
-        outputs <= VALUES and values <= VALUES and gradients <= GRADIENTS
-        for _, ((outputs, _), (values, _), (gradients, _)), _ in rows
-    )
-    sys.exit(0 if fine else 1)
+            rows.append(show(saved, *compare(arguments.hearken, directory, folder)))
+    sys.exit(0 if all(rows) else 1)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ use crate::visitor::Visitor;
 use serde_json::Value;
 use std::path::Path;
 
+#[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -13,7 +14,7 @@ macro_rules! ensure {
     };
 }
 
-const VIEWS: [&str; 11] = [
+pub const VIEWS: [&str; 12] = [
     "map",
     "tokens",
     "numbers",
@@ -25,6 +26,7 @@ const VIEWS: [&str; 11] = [
     "update",
     "changes",
     "geometry",
+    "neurons",
 ];
 
 /// All of them. `engine` is what `hearken explain --json` says of the same prompt, block 1.
@@ -50,6 +52,7 @@ pub async fn all(visitor: &Visitor, address: &str, file: &Path, engine: &Value) 
     step!("gradients appear, and differences agree", gradients(visitor));
     step!("a step lowers the loss, and back", update(visitor));
     step!("a head is switched off", ablate(visitor));
+    step!("neurons and what excites them", neurons(visitor));
     step!("the address holds the view", shared(visitor));
     step!("keys, dark and narrow", looks(visitor));
     step!("the exported file", exported(visitor, file, engine));
@@ -57,7 +60,7 @@ pub async fn all(visitor: &Visitor, address: &str, file: &Path, engine: &Value) 
     Ok(())
 }
 
-fn number(text: &str) -> Result<f64> {
+pub fn number(text: &str) -> Result<f64> {
     let plain = text.trim().replace('−', "-").replace(" %", "").replace('∞', "inf");
     plain.parse().map_err(|_| format!("'{text}' is no number").into())
 }
@@ -76,20 +79,20 @@ async fn every_view(visitor: &Visitor) -> Result<()> {
 }
 
 /// Nothing is wider than the window.
-async fn overflow(visitor: &Visitor, view: &str) -> Result<()> {
+pub async fn overflow(visitor: &Visitor, view: &str) -> Result<()> {
     let script = "return document.documentElement.scrollWidth - window.innerWidth";
     let over = visitor.js(script).await?.as_f64().unwrap_or(0.0);
     ensure!(over <= 1.0, "{view}: the page is {over} pixels wider than the window");
     Ok(())
 }
 
-fn stage<'v>(engine: &'v Value, name: &str) -> Result<&'v Value> {
+pub fn stage<'v>(engine: &'v Value, name: &str) -> Result<&'v Value> {
     let stages = engine["stages"].as_array().ok_or("no stages")?;
     stages.iter().find(|s| s["name"] == name).ok_or_else(|| format!("no {name}").into())
 }
 
 /// The digits on the page are those of an f32 that the engine computed.
-fn same(text: &str, want: &Value, what: &str) -> Result<()> {
+pub fn same(text: &str, want: &Value, what: &str) -> Result<()> {
     let (got, want) = (number(text)?, want.as_f64().ok_or("no number")?);
     ensure!(got as f32 == want as f32, "{what}: the page says {text}, the engine {want}");
     Ok(())
@@ -260,6 +263,40 @@ async fn ablate(visitor: &Visitor) -> Result<()> {
     visitor.click("#measure").await?;
     let script = "return document.querySelectorAll('#effects circle').length === 8";
     visitor.until("the effect of eight heads", script).await?;
+    Ok(())
+}
+
+/// The largest value of the first neuron stands at the head of its places, and the text around it.
+async fn neurons(visitor: &Visitor) -> Result<()> {
+    visitor.view("neurons").await?;
+    let first = visitor.text("#neuron").await?;
+    let rows =
+        visitor.js("return document.querySelectorAll('main tr[data-neuron]').length").await?;
+    ensure!(rows.as_u64().is_some_and(|rows| rows >= 20), "{rows} neurons are listed");
+    let told = visitor.text("main").await?;
+    ensure!(told.contains("held out"), "the page does not say what was read: {told}");
+    visitor.click("main tr[data-neuron]:nth-child(3)").await?;
+    let script = format!("return document.getElementById('neuron')?.textContent !== '{first}'");
+    visitor.until("another neuron", &script).await?;
+    visitor.settled("neurons").await?;
+    let places = "const all = [...document.querySelectorAll('#places .place')]; \
+        return all.map((place) => [place.querySelector('b').textContent, \
+            place.querySelector('.at').title, place.querySelectorAll('.excited').length])";
+    let places = visitor.js(places).await?;
+    let places = places.as_array().filter(|all| all.len() >= 4).ok_or("too few places")?;
+    let mut before = f64::INFINITY;
+    for place in places {
+        let [value, title] = [0, 1].map(|i| place[i].as_str().unwrap_or_default());
+        let value = number(value)?;
+        let exact = number(title.rsplit(": ").next().unwrap_or_default())?;
+        ensure!((value - exact).abs() <= 1e-3 * exact.abs().max(1e-3), "{value} and {exact}");
+        ensure!(exact <= before, "places are not in order: {exact} after {before}");
+        ensure!(place[2].as_u64().is_some_and(|n| n > 1), "a place without a text around it");
+        before = exact;
+    }
+    visitor.click("#silence").await?;
+    let effect = "return document.querySelector('#neuron-effect b')?.textContent";
+    visitor.until("the effect of a neuron", effect).await?;
     Ok(())
 }
 

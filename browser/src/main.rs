@@ -3,6 +3,7 @@
 mod checks;
 mod machine;
 mod pictures;
+mod sources;
 mod visitor;
 
 use machine::{Result, driver, hearken, page};
@@ -17,6 +18,7 @@ struct Arguments {
     pictures: Option<PathBuf>,
     model: Option<PathBuf>,
     prompt: String,
+    source: Option<String>,
 }
 
 fn arguments() -> Result<Arguments> {
@@ -25,6 +27,7 @@ fn arguments() -> Result<Arguments> {
         pictures: None,
         model: None,
         prompt: PROMPT.to_owned(),
+        source: None,
     };
     let mut rest = std::env::args().skip(1);
     while let Some(flag) = rest.next() {
@@ -33,6 +36,7 @@ fn arguments() -> Result<Arguments> {
             "--hearken" => found.hearken = std::fs::canonicalize(value)?,
             "--pictures" => found.pictures = Some(value.into()),
             "--model" => found.model = Some(value.into()),
+            "--source" => found.source = Some(value),
             "--prompt" => found.prompt = value.replace("\\n", "\n"),
             _ => return Err(format!("there is no {flag}").into()),
         }
@@ -64,7 +68,9 @@ async fn main() -> Result<()> {
     };
     let model = model.display().to_string();
     let binary = arguments.hearken.as_path();
-    let (_page, address) = page(binary, &["--model", &model, "--prompt", &arguments.prompt])?;
+    let mut given = vec!["--model", &model, "--prompt", &arguments.prompt];
+    given.extend(arguments.source.iter().flat_map(|source| ["--source", source.as_str()]));
+    let (_page, address) = page(binary, &given)?;
     let (_driver, driver) = driver()?;
     let visitor = Visitor::open(&driver, &folder.path().join("profile")).await?;
     let found = match &arguments.pictures {
@@ -77,7 +83,11 @@ async fn main() -> Result<()> {
             let json = ["--prompt", &arguments.prompt, "--layer", "1", "--json"];
             let json = hearken(binary, &[&["explain", "--model", &model][..], &json[..]].concat())?;
             let engine = serde_json::from_str(&json)?;
-            checks::all(&visitor, &address, &file, &engine).await
+            let found = checks::all(&visitor, &address, &file, &engine).await;
+            match found {
+                Ok(()) => sources::all(&visitor, binary, folder.path()).await,
+                Err(error) => Err(error),
+            }
         }
     };
     visitor.client.close().await?;

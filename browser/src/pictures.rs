@@ -1,22 +1,9 @@
 //! A picture of every view: light and dark, wide and narrow.
 
+use crate::checks::VIEWS;
 use crate::machine::Result;
 use crate::visitor::Visitor;
 use std::path::Path;
-
-const VIEWS: [&str; 11] = [
-    "map",
-    "tokens",
-    "numbers",
-    "attention",
-    "stream",
-    "sampling",
-    "cache",
-    "backward",
-    "update",
-    "changes",
-    "geometry",
-];
 
 pub async fn take(visitor: &Visitor, address: &str, into: &Path) -> Result<()> {
     std::fs::create_dir_all(into)?;
@@ -42,7 +29,7 @@ pub async fn take(visitor: &Visitor, address: &str, into: &Path) -> Result<()> {
                         visitor.settled("update").await?;
                     }
                     "changes" => {
-                        visitor.click("[data-head='blocks.1.attention[0]']").await?;
+                        visitor.click("main .head-cell").await?;
                         visitor.settled("changes").await?;
                         visitor.click("#measure").await?;
                         visitor.settled("changes").await?;

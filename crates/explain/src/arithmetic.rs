@@ -3,11 +3,13 @@
 //! Every line is computed here, in f64, from the stage before and the weights, and not read off the
 //! stage: so it is also a check of what it explains.
 
+mod stages;
+
+use crate::dot;
 use crate::flow::{Flow, Focus, Stage};
-use crate::{dot, parameter, row, stack_of};
-use hearken_nn::config::{FeedForwardKind, MechanismConfig, NormKind, PositionConfig};
+use hearken_nn::config::{FeedForwardKind, NormKind};
 use hearken_nn::models::Model;
-use hearken_tensor::{Param, Tensor};
+use stages::Behind;
 
 /// One number and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,220 +93,9 @@ const TERMS: usize = 3;
 pub fn line(model: &dyn Model, flow: &Flow, stage: &Stage, focus: Focus) -> Option<Line> {
     let (index, place) = stage.at(focus);
     let actual = *stage.value.data().get(index)?;
-    let Right { text, value, terms } = right_side(model, flow, stage, &place)?;
+    let Right { text, value, terms } = Behind::of(model, flow, stage)?.right_side(&place)?;
     let text = format!("{} = {text}", short(f64::from(actual)));
     Some(Line { text, computed: value, actual, terms })
-}
-
-fn right_side(model: &dyn Model, flow: &Flow, stage: &Stage, place: &[usize]) -> Option<Right> {
-    let config = model.config();
-    let stack = stack_of(&config).ok()?;
-    let prefix = stage.prefix().to_owned();
-    let value = |part: &str| flow.value(&format!("{prefix}{part}"));
-    let weight = |part: &str| parameter(model, &format!("{prefix}{part}")).map(Param::value);
-    let (heads, groups) = (stack.heads, stack.kv_heads());
-    let (width, value_width) = (stack.head_width(), stack.value_width());
-    // A product with row `r` of a weight and its bias.
-    let product = |x: &[f32], name: &str, r: usize| {
-        let matrix = weight(&format!("{name}.weight"))?;
-        let bias = weight(&format!("{name}.bias")).map(|bias| bias.data()[r]);
-        Some(sum_of_products(x, row(&matrix, r), bias))
-    };
-    match (stage.part(), place) {
-        ("embedding", &[token, column]) => {
-            let table = weight("embedding.weight")?;
-            let id = *flow.ids.get(token)?;
-            let found = f64::from(*row(&table, id as usize).get(column)?);
-            Some(Right::plain(format!("E[{id}][{column}]"), found))
-        }
-        // The mean of two streams, which is no stage of its own.
-        ("norm", _) if stack.reversible => None,
-        ("norm1" | "norm2" | "norm" | "embedding_norm", &[token, column]) => {
-            let input = norm_input(flow, stage, &prefix)?;
-            let name = stage.part();
-            let gain = weight(&format!("{name}.weight"))?;
-            let bias = weight(&format!("{name}.bias"));
-            let (x, eps) = (row(input, token), f64::from(stack.norm.eps));
-            let (gain, bias) = (gain.data()[column], bias.map(|b| b.data()[column]));
-            Some(normed(x, column, stack.norm.kind, eps, gain, bias))
-        }
-        ("attention.queries", &[head, token, column]) => product(
-            row(attention_input(flow, &prefix)?, token),
-            "attention.qkv",
-            head * width + column,
-        ),
-        ("attention.keys", &[head, token, column]) => {
-            let own = if stack.shared_projections.queries_are_keys() { 0 } else { heads * width };
-            let at = own + head * width + column;
-            product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
-        }
-        ("attention.values", &[head, token, column]) => {
-            // Under a hash, queries are keys.
-            let hashed = matches!(stack.mechanism, MechanismConfig::Lsh { .. });
-            let shared = stack.shared_projections;
-            let same = (shared.queries_are_keys() || hashed, shared.keys_are_values());
-            let behind = match same {
-                (false, false) => (heads + groups) * width,
-                (true, false) | (false, true) => heads * width,
-                (true, true) => 0,
-            };
-            let at = behind + head * value_width + column;
-            product(row(attention_input(flow, &prefix)?, token), "attention.qkv", at)
-        }
-        ("attention.scores", &[head, token, key]) => {
-            let actual =
-                f64::from(stage.value.data()[stage.at(Focus { head, token, column: key }).0]);
-            if actual == f64::NEG_INFINITY {
-                let text = "−∞: this key is hidden from this query".to_owned();
-                return Some(Right::plain(text, actual));
-            }
-            let rotated = matches!(stack.position, PositionConfig::Rope { .. });
-            let names = if rotated {
-                ["attention.rotated_queries", "attention.rotated_keys"]
-            } else {
-                ["attention.queries", "attention.keys"]
-            };
-            let (queries, keys) = (value(names[0])?, value(names[1])?);
-            let tokens = flow.ids.len();
-            let q = row(queries, head * tokens + token);
-            let k = row(keys, head / (heads / groups) * tokens + key);
-            let products = sum_of_products(q, k, None).called("query", "key");
-            let scaled = products.value * f64::from(stack.score_scale());
-            let biased = matches!(
-                stack.position,
-                PositionConfig::Alibi {}
-                    | PositionConfig::T5 { .. }
-                    | PositionConfig::Relative { .. }
-            );
-            let bias = biased.then_some(actual - scaled);
-            let shown = bias.map(|bias| format!(" + bias {}", short(bias))).unwrap_or_default();
-            let mut terms = products.terms;
-            if let Terms::Products { divisor, plus, .. } = &mut terms {
-                (*divisor, *plus) = ((width as f64).sqrt(), bias);
-            }
-            let text = format!("({})/√{width}{shown}", products.text);
-            Some(Right { text, value: bias.map_or(scaled, |_| actual), terms })
-        }
-        ("attention.weights", &[head, token, key]) => {
-            let scores = row(value("attention.scores")?, head * flow.ids.len() + token);
-            softmax_terms(scores, key)
-        }
-        ("attention.mixed", &[head, token, column]) => {
-            let tokens = flow.ids.len();
-            let weights = row(value("attention.weights")?, head * tokens + token);
-            let values = value("attention.values")?;
-            let group = head / (heads / groups);
-            let v: Vec<f32> =
-                (0..tokens).map(|s| row(values, group * tokens + s)[column]).collect();
-            Some(sum_of_products(weights, &v, None).called("weight", "value"))
-        }
-        ("attention.out", &[token, column]) => {
-            let (mixed, tokens) = (value("attention.mixed")?, flow.ids.len());
-            let joined: Vec<f32> =
-                (0..heads).flat_map(|h| row(mixed, h * tokens + token)).copied().collect();
-            product(&joined, "attention.out", column)
-        }
-        ("residual_middle" | "residual_after", &[token, column]) => {
-            let attends = stage.part() == "residual_middle";
-            let (x, added) = if stack.reversible {
-                reversible_sum(flow, stage, &prefix)?
-            } else if attends {
-                (value("residual_before")?, value("attention.out")?)
-            } else if stack.norm.placement == hearken_nn::config::Placement::Pre {
-                (value("residual_middle")?, value("feed_forward.out")?)
-            } else {
-                (value("norm1")?, value("feed_forward.out")?)
-            };
-            let (x, added) =
-                (f64::from(row(x, token)[column]), f64::from(row(added, token)[column]));
-            let scale = f64::from(stack.residual_scale);
-            let factor = if scale == 1.0 { String::new() } else { format!("{}·", short(scale)) };
-            let text = format!("{} + {factor}{}", short(x), short(added));
-            Some(Right::plain(text, x + scale * added))
-        }
-        ("feed_forward.up" | "feed_forward.gate", &[token, column]) => {
-            let x = row(feed_forward_input(flow, &prefix)?, token);
-            let gated = stack.feed_forward.kind.is_gated();
-            let second = gated && stage.part() == "feed_forward.up";
-            let at = if second { stack.feed_forward_width() + column } else { column };
-            product(x, "feed_forward.up", at)
-        }
-        ("feed_forward.active", &[token, column]) => {
-            let kind = stack.feed_forward.kind;
-            let up = f64::from(row(value("feed_forward.up")?, token)[column]);
-            if !kind.is_gated() {
-                let text = format!("{}({})", name_of(kind), short(up));
-                return Some(Right::plain(text, activated(kind, up)));
-            }
-            let gate = f64::from(row(value("feed_forward.gate")?, token)[column]);
-            let text = format!("{}({})·{}", name_of(kind), short(gate), short(up));
-            Some(Right::plain(text, activated(kind, gate) * up))
-        }
-        ("feed_forward.out", &[token, column]) => {
-            product(row(value("feed_forward.active")?, token), "feed_forward.down", column)
-        }
-        ("logits", &[token, id]) if model.generates().is_some() => {
-            let hidden = flow.value("norm").or_else(|| last_hidden(flow))?;
-            let table = weight("head.weight").or_else(|| weight("embedding.weight"))?;
-            let products = sum_of_products(row(hidden, token), row(&table, id), None);
-            Some(products.called("hidden", "embedding"))
-        }
-        _ => None,
-    }
-}
-
-fn last_hidden(flow: &Flow) -> Option<&Tensor> {
-    flow.stages.iter().rev().find(|s| s.part() == "norm2").map(|s| &s.value)
-}
-
-/// What is added up in a reversible layer: y₁ = x₁ + attention, where x₁ is y₁ of the layer before, and
-/// y₂ = x₂ + feed-forward, where x₂ is what attention has read.
-fn reversible_sum<'a>(
-    flow: &'a Flow,
-    stage: &Stage,
-    prefix: &str,
-) -> Option<(&'a Tensor, &'a Tensor)> {
-    let value = |part: &str| flow.value(&format!("{prefix}{part}"));
-    if stage.part() == "residual_after" {
-        return Some((value("residual_before")?, value("feed_forward.out")?));
-    }
-    let before = stage.block()?.checked_sub(1);
-    let before = before.map(|block| format!("blocks.{block}.residual_middle"));
-    let x = flow.value(before.as_deref().unwrap_or("blocks.0.residual_before"))?;
-    Some((x, value("attention.out")?))
-}
-
-/// What attention reads: the first norm, or with post-norm the stream itself.
-fn attention_input<'a>(flow: &'a Flow, prefix: &str) -> Option<&'a Tensor> {
-    let value = |part: &str| flow.stage(&format!("{prefix}{part}"));
-    branch_input(flow, value("norm1")?, value("attention.queries")?, value("residual_before")?)
-}
-
-fn feed_forward_input<'a>(flow: &'a Flow, prefix: &str) -> Option<&'a Tensor> {
-    let value = |part: &str| flow.stage(&format!("{prefix}{part}"));
-    branch_input(flow, value("norm2")?, value("feed_forward.active")?, value("norm1")?)
-}
-
-/// The norm, if it was computed before the branch, else the other.
-fn branch_input<'a>(
-    flow: &'a Flow,
-    norm: &'a Stage,
-    branch: &Stage,
-    other: &'a Stage,
-) -> Option<&'a Tensor> {
-    let at = |stage: &Stage| flow.stages.iter().position(|s| s.name == stage.name);
-    Some(if at(norm)? < at(branch)? { &norm.value } else { &other.value })
-}
-
-/// What a norm reads: the sum that was computed last before it.
-fn norm_input<'a>(flow: &'a Flow, stage: &Stage, prefix: &str) -> Option<&'a Tensor> {
-    if stage.part() == "embedding_norm" {
-        return None; // the sum of the embeddings has no name of its own
-    }
-    let at = flow.stages.iter().position(|s| s.name == stage.name)?;
-    let is_sum = |s: &&Stage| s.part().starts_with("residual_");
-    let found = flow.stages[..at].iter().rev().find(is_sum)?;
-    (prefix.is_empty() || found.name.starts_with(prefix)).then_some(&found.value)
 }
 
 /// Σ a·b + bias: the largest terms, and how many there are.

@@ -5,10 +5,10 @@
 //! ```
 //! With σ as the last norm found it, this is a sum over the parts: direct logit attribution.
 
-use crate::flow::Flow;
-use crate::{dot, parameter, row, stack_of};
+use crate::flow::{Flow, part};
+use crate::{dot, parameter, row, stack_of, stack_prefix};
 use hearken_base::{Error, Result};
-use hearken_nn::config::{NormKind, Placement, StackConfig};
+use hearken_nn::config::{ModelConfig, NormKind, Placement, StackConfig};
 use hearken_nn::models::Model;
 use hearken_tensor::ops::linear::linear;
 use hearken_tensor::{Param, Tensor, Var, no_grad};
@@ -40,14 +40,28 @@ struct Readout<'a> {
     bias: Option<Tensor>,
     /// (V, C)
     table: Tensor,
+    /// Hidden states are multiplied by it before the table: by 1/√C in T5.
+    scale: f64,
+    /// What the head adds to each logit.
+    own: Option<Tensor>,
 }
 
 impl<'a> Readout<'a> {
     fn of(model: &dyn Model, stack: &'a StackConfig) -> Result<Self> {
+        let prefix = stack_prefix(model);
         let value = |name: &str| parameter(model, name).map(Param::value);
         let found = model.generates().and_then(|_| {
-            let table = value("head.weight").or_else(|| value("embedding.weight"))?;
-            Some(Self { stack, gain: value("norm.weight")?, bias: value("norm.bias"), table })
+            let tables = ["head.weight", "embedding.weight", "decoder.embedding.weight"];
+            let table = tables.iter().find_map(|name| value(name))?;
+            let norm = |part: &str| value(&format!("{prefix}norm.{part}"));
+            let scale = match model.config() {
+                ModelConfig::EncoderDecoder(config) if config.scaled_logits => {
+                    1.0 / (stack.width as f64).sqrt()
+                }
+                _ => 1.0,
+            };
+            let own = value("head.bias");
+            Some(Self { stack, gain: norm("weight")?, bias: norm("bias"), table, scale, own })
         });
         found.filter(|_| stack.norm.placement == Placement::Pre).ok_or_else(|| {
             Error::new(
@@ -78,11 +92,14 @@ impl<'a> Readout<'a> {
         let terms = c.iter().zip(self.gain.data()).zip(row(&self.table, token));
         terms
             .map(|((c, w), u)| (f64::from(*c) - mean) / scale * f64::from(*w) * f64::from(*u))
-            .sum()
+            .sum::<f64>()
+            * self.scale
     }
 
     fn constant(&self, token: usize) -> f64 {
-        self.bias.as_ref().map_or(0.0, |bias| dot(bias.data(), row(&self.table, token)))
+        let normed = |bias: &Tensor| dot(bias.data(), row(&self.table, token)) * self.scale;
+        let own = self.own.as_ref().map_or(0.0, |bias| f64::from(bias.data()[token]));
+        self.bias.as_ref().map_or(0.0, normed) + own
     }
 }
 
@@ -101,8 +118,9 @@ pub fn contributions(
     if token >= config.vocabulary() || place >= flow.ids.len() {
         return Err(Error::new(format!("no token {token} or no place {place}"), "count from 0"));
     }
+    let prefix = stack_prefix(model);
     let last = |part| {
-        let name = format!("blocks.{}.{part}", stack.layers - 1);
+        let name = format!("{prefix}blocks.{}.{part}", stack.layers - 1);
         flow.value(&name).map(|x| row(x, place)).ok_or_else(missing)
     };
     // Reversible layers end as the mean of two streams, each of which has one half of the parts.
@@ -122,29 +140,34 @@ pub fn contributions(
     // The stream as the first block finds it: embeddings and positions, however they were joined.
     add(
         "embedding".to_owned(),
-        row(flow.value("blocks.0.residual_before").ok_or_else(missing)?, place),
+        row(flow.value(&format!("{prefix}blocks.0.residual_before")).ok_or_else(missing)?, place),
     );
     for layer in 0..stack.layers {
-        let name = |part: &str| format!("blocks.{layer}.{part}");
-        let mixed = flow.value(&name("attention.mixed")).ok_or_else(missing)?;
-        let out = parameter(model, &name("attention.out.weight")).ok_or_else(missing)?.value();
-        let width = mixed.shape().width();
-        for head in 0..stack.heads {
-            let own = row(mixed, head * flow.ids.len() + place);
-            let c: Vec<f32> = (0..stack.width)
-                .map(|i| dot(own, &row(&out, i)[head * width..(head + 1) * width]) as f32)
-                .map(|x| x * branch_scale)
-                .collect();
-            add(name(&format!("attention[{head}]")), &c);
-        }
+        let name = |part: &str| format!("{prefix}blocks.{layer}.{part}");
         let scaled = |x: &[f32]| x.iter().map(|x| x * branch_scale).collect::<Vec<_>>();
-        if let Some(bias) = parameter(model, &name("attention.out.bias")) {
-            add(name("attention.bias"), &scaled(bias.value().data()));
+        for site in ["attention", "cross_attention"] {
+            let mixed = match flow.value(&name(&format!("{site}.mixed"))) {
+                None if site == "cross_attention" => continue, // there is no source
+                found => found.ok_or_else(missing)?,
+            };
+            let out = parameter(model, &name(&format!("{site}.out.weight")));
+            let out = out.ok_or_else(missing)?.value();
+            let width = mixed.shape().width();
+            for head in 0..stack.heads {
+                let own = row(mixed, head * flow.ids.len() + place);
+                let c: Vec<f32> = (0..stack.width)
+                    .map(|i| dot(own, &row(&out, i)[head * width..(head + 1) * width]) as f32)
+                    .collect();
+                add(name(&format!("{site}[{head}]")), &scaled(&c));
+            }
+            if let Some(bias) = parameter(model, &name(&format!("{site}.out.bias"))) {
+                add(name(&format!("{site}.bias")), &scaled(bias.value().data()));
+            }
         }
         let fed = flow.value(&name("feed_forward.out")).ok_or_else(missing)?;
         add(name("feed_forward"), &scaled(row(fed, place)));
     }
-    parts.push(Contribution { part: "norm.bias".to_owned(), logit: readout.constant(token) });
+    parts.push(Contribution { part: format!("{prefix}norm.bias"), logit: readout.constant(token) });
     Ok(parts)
 }
 
@@ -167,9 +190,12 @@ pub fn lens_at(
         let message = format!("there is no token {place}");
         return Err(Error::new(message, format!("tokens are 0 to {}", flow.ids.len() - 1)));
     }
-    let is_stream =
-        |name: &str| name.ends_with("residual_middle") || name.ends_with("residual_after");
-    let first = flow.stages.iter().find(|stage| stage.name == "blocks.0.residual_before");
+    let prefix = stack_prefix(model);
+    let is_sum =
+        |part: &str| ["residual_middle", "residual_cross", "residual_after"].contains(&part);
+    let is_stream = |name: &str| name.starts_with(prefix) && is_sum(part(name));
+    let first = format!("{prefix}blocks.0.residual_before");
+    let first = flow.stages.iter().find(|stage| stage.name == first);
     let rest = flow.stages.iter().filter(|stage| is_stream(&stage.name));
     let stages: Vec<&crate::Stage> = first.into_iter().chain(rest).collect();
     let (width, vocabulary) = (readout.table.shape().width(), readout.table.shape().rows());
@@ -181,7 +207,8 @@ pub fn lens_at(
     }
     // All at once, so that the table is read once.
     let rows = Var::constant(Tensor::new([stages.len() * places.len(), width], &normed));
-    let logits = no_grad(|| linear(&rows, &Var::constant(readout.table.clone()), None)); // (N, V)
+    let own = readout.own.clone().map(Var::constant);
+    let logits = no_grad(|| linear(&rows, &Var::constant(readout.table.clone()), own.as_ref())); // (N, V)
     let mut each = logits.value().data().chunks(vocabulary.max(1));
     let glimpse = |stage: &crate::Stage, place: usize, logits: &[f32]| Glimpse {
         stage: stage.name.clone(),
@@ -202,7 +229,8 @@ impl Readout<'_> {
         let (mean, scale) = (self.mean(x), self.scale(x));
         onto.extend(x.iter().enumerate().map(|(i, x)| {
             let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias.data()[i]));
-            ((f64::from(*x) - mean) / scale * f64::from(self.gain.data()[i]) + bias) as f32
+            let normed = (f64::from(*x) - mean) / scale * f64::from(self.gain.data()[i]) + bias;
+            (normed * self.scale) as f32
         }));
     }
 }

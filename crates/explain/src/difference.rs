@@ -170,7 +170,7 @@ fn slope(
     effort: Effort,
 ) -> Result<Check> {
     // Too wide, and the loss bends more than the fit follows; too narrow, and rounding shows. Where
-    // two widths agree best, neither matters; the gradient has no part in that choice.
+    // neighbouring widths agree best, neither matters; the gradient has no part in that choice.
     let slope_within = |widest: f64| -> Result<f64> {
         let mut points = Vec::new();
         for k in 1..=effort.points {
@@ -181,16 +181,23 @@ fn slope(
         Ok(fit(&points) / widest)
     };
     let mut widest = (2.0 * scale).clamp(0.02, 0.2);
-    let mut before = slope_within(widest)?;
-    let (mut slope, mut best, mut chosen) = (before, f64::INFINITY, widest);
+    let mut found = vec![(widest, slope_within(widest)?)];
     for _ in 0..effort.halvings {
         widest /= 2.0;
-        let now = slope_within(widest)?;
-        if (now - before).abs() < best {
-            (slope, best, chosen) = (now, (now - before).abs(), widest);
-        }
-        before = now;
+        found.push((widest, slope_within(widest)?));
     }
+    // Two may agree by chance: one in the middle has to agree with both of its neighbours, and an end
+    // twice as well.
+    let off = |a: usize, b: usize| (found[a].1 - found[b].1).abs();
+    let disagreement = |i: &usize| match (i.checked_sub(1), i + 1 < found.len()) {
+        (Some(before), true) => off(*i, before).max(off(*i, i + 1)),
+        (Some(before), false) => 2.0 * off(*i, before),
+        (None, true) => 2.0 * off(*i, 1),
+        (None, false) => 0.0,
+    };
+    let order = |a: &usize, b: &usize| disagreement(a).total_cmp(&disagreement(b));
+    let best = (0..found.len()).min_by(order).unwrap_or(0);
+    let (chosen, slope) = found[best];
     // A small loss is the difference of larger numbers, whose rounding it keeps.
     let rounding = 100.0 * f64::from(f32::EPSILON) * now.abs().max(1.0) / chosen;
     Ok(Check { gradient, slope, rounding })

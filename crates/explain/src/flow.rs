@@ -42,6 +42,8 @@ pub struct Focus {
 pub struct Flow {
     /// The tokens.
     pub ids: Vec<u32>,
+    /// Those of the source, of an encoder-decoder.
+    pub source: Vec<u32>,
     /// −ln p of the target.
     pub loss: Option<f32>,
     /// In the order in which they are computed.
@@ -91,7 +93,23 @@ impl Flow {
             let gradient = gradients.remove(&name);
             Stage { name, sentence, formula, shape, value, gradient }
         });
-        Ok(Self { ids: ids.to_vec(), loss, stages: stages.collect() })
+        Ok(Self { ids: ids.to_vec(), source: Vec::new(), loss, stages: stages.collect() })
+    }
+
+    /// The same, of an encoder-decoder that has read this source.
+    #[must_use]
+    pub fn about(self, source: Vec<u32>) -> Self {
+        Self { source, ..self }
+    }
+
+    /// The tokens that the rows of a stage are of: of the source, in the encoder and where the decoder
+    /// looks at it.
+    pub fn rows_of(&self, stage: &str) -> &[u32] {
+        let crossed = |part| stage.ends_with(part);
+        let of_source = stage.starts_with("encoder.")
+            || crossed("cross_attention.keys")
+            || crossed("cross_attention.values");
+        if of_source { &self.source } else { &self.ids }
     }
 
     /// A stage by its name.

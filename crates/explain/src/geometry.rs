@@ -18,7 +18,8 @@ pub struct Neighbour {
 
 /// The table of a model's tokens.
 pub fn table(model: &dyn Model) -> Result<Tensor> {
-    let found = parameter(model, "embedding.weight").map(Param::value);
+    let names = ["embedding.weight", "decoder.embedding.weight"];
+    let found = names.iter().find_map(|name| parameter(model, name)).map(Param::value);
     found.ok_or_else(|| Error::new("this model has no table of tokens", "use one that reads text"))
 }
 

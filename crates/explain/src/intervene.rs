@@ -1,7 +1,7 @@
 //! Ablation and patching: what changes if a value inside is another.
 
 use crate::flow::Flow;
-use crate::{checked, stack_of, target_at};
+use crate::{checked, stack_of, stack_prefix, target_at};
 use hearken_base::{Error, Result};
 use hearken_nn::models::{self, Model};
 use hearken_nn::pass::Pass;
@@ -226,9 +226,10 @@ pub fn heads_of(
     layer: usize,
 ) -> Result<Vec<HeadEffect>> {
     let before = loss(model, &flow.ids, target, Taps::new())?;
-    let weights = flow.value(&format!("blocks.{layer}.attention.weights"));
+    let own = format!("{}blocks.{layer}", stack_prefix(model));
+    let weights = flow.value(&format!("{own}.attention.weights"));
     let effect = |head: usize| {
-        let name = format!("blocks.{layer}.attention.mixed[{head}]");
+        let name = format!("{own}.attention.mixed[{head}]");
         let taps = Taps::new().replace(Pattern::parse(&name)?, zero);
         let row = weights.map(|w| crate::row(w, head * flow.ids.len() + target.0));
         let attention = row.map_or(0.0, |row| row.iter().copied().fold(0.0, f32::max).into());

@@ -8,6 +8,8 @@
 //! - [`difference`]: one gradient against differences of the loss.
 //! - [`update`]: the optimiser's change of the weights, step by step, and back.
 //! - [`geometry`]: embeddings as points: neighbours and analogies.
+//! - [`neurons`]: feed-forward neurons by the texts that excite them most.
+//! - [`WithSource`]: an encoder-decoder with a source, looked at as a decoder is.
 //!
 //! Nothing here prints or serves; commands do.
 
@@ -17,10 +19,13 @@ pub mod difference;
 pub mod flow;
 pub mod geometry;
 pub mod intervene;
+pub mod neurons;
 pub mod roles;
 pub mod update;
+pub mod with_source;
 
 pub use flow::{Flow, Focus, Stage};
+pub use with_source::{Source, WithSource};
 
 use hearken_base::{Error, Result};
 use hearken_nn::config::{ModelConfig, StackConfig};
@@ -36,6 +41,11 @@ pub fn stack_of(config: &ModelConfig) -> Result<&StackConfig> {
             "explain shows Transformers; `inspect trace` shows the values inside any model",
         )
     })
+}
+
+/// What the names of the blocks that lead to the logits begin with: `decoder.`, in a model with two stacks.
+pub fn stack_prefix(model: &dyn Model) -> &'static str {
+    if matches!(model.config(), ModelConfig::EncoderDecoder(_)) { "decoder." } else { "" }
 }
 
 /// A parameter by its name.

@@ -15,6 +15,8 @@ use crate::row;
 /// What a head was measured to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadRole {
+    /// The attention layer, such as `blocks.0.attention`.
+    pub site: String,
     /// The block.
     pub layer: usize,
     /// The head.
@@ -43,10 +45,18 @@ pub fn roles_in(flow: &Flow, texts: Option<&[String]>) -> Vec<HeadRole> {
     let mut found = Vec::new();
     for stage in flow.stages.iter().filter(is_weights) {
         let &[heads, tokens, _] = &stage.shape[..] else { continue };
+        let ids = flow.rows_of(&stage.name);
+        if ids.len() != tokens {
+            continue; // of a source that is not known
+        }
+        // The texts are those of the prompt.
+        let texts = texts.filter(|_| !stage.name.starts_with("encoder."));
         for head in 0..heads {
             let weights: Vec<&[f32]> =
                 (0..tokens).map(|t| row(&stage.value, head * tokens + t)).collect();
-            found.push(of_head(stage.block().unwrap_or(0), head, &weights, &flow.ids, texts));
+            let mut role = of_head(stage.block().unwrap_or(0), head, &weights, ids, texts);
+            stage.name.trim_end_matches(".weights").clone_into(&mut role.site);
+            found.push(role);
         }
     }
     found
@@ -133,5 +143,5 @@ pub fn of_head(
         .filter(passes)
         .max_by(|a, b| a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0)));
     let role = best.and_then(|(name, score)| Some((*name, (*score)?)));
-    HeadRole { layer, head, entropy, scores, role }
+    HeadRole { site: format!("blocks.{layer}.attention"), layer, head, entropy, scores, role }
 }

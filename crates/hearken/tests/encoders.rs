@@ -465,6 +465,20 @@ fn a_source_and_a_target_go_through_an_encoder_decoder() {
     refused(path, &["--ids", "1,2", "--decoder-ids", "99"], "there is no token 99");
     let (encoder, _) = classifier();
     refused(encoder.path(), &["--ids", "1,2", "--decoder-ids", "0"], "of no use to this model");
-    let explain = ["--ids", "1,2"];
-    run(&mut with_model(&["explain"], path, &explain)).refused("not a source and a target");
+    let explain = |rest: &[&str]| run(&mut with_model(&["explain"], path, rest));
+    explain(&["--ids", "0,1"]).refused("needs a source");
+    explain(&["--ids", "0,1", "--source-ids", "99"]).refused("there is no token 99");
+    let rest = ["--ids", "0,1,2", "--source-ids", "3,4,5,6", "--target", "7", "--layer", "1"];
+    let told = explain(&rest).succeeded().stdout;
+    for part in [
+        "decoder.blocks.1.cross_attention.weights (4, 3, 4)",
+        "encoder.blocks.1.norm2 (4,",
+        "decoder.blocks.0.cross_attention[0]",
+        "encoder block 0 head 0",
+        "−ln",
+    ] {
+        assert!(told.contains(part), "no {part} in {told}");
+    }
+    let source = ["--ids", "1,2", "--source-ids", "3"];
+    run(&mut with_model(&["explain"], encoder.path(), &source)).refused("reads no source");
 }

@@ -1,15 +1,22 @@
 // Attention: all heads small, one head large, scores and weights, roles by measurement.
-import { ask, bytesOf, card, exactText, floatsOf, focusToken, h, heading, known, labelOf, later, look, roomIn, segmented, selectOf, shortText, state } from './state.js';
+import { ask, bytesOf, card, exactText, floatsOf, focusToken, h, heading, keysOf, known, labelOf, later, look, roomIn, rowsOf, segmented, sourceLabelOf, selectOf, shortText, state } from './state.js';
 import { bar, css, legend, sequential } from './draw.js';
 import { heatMap } from './heatmap.js';
 
 const sites = () => known.model.stages.map((stage) => stage.name).filter((name) => name.endsWith('attention.weights')).map((name) => name.slice(0, -8));
 
-export const siteName = () => (sites().includes(state.site) ? state.site : sites()[0]);
+/** The chosen one, or the first on the way to the logits. */
+export const siteName = () => (sites().includes(state.site) ? state.site : sites().find((site) => !site.startsWith('encoder.')) ?? sites()[0]);
+
+/** The query that is looked at: a token of the prompt, or in the encoder one of the source. */
+const queryOf = (site) => (site.startsWith('encoder.') ? Math.min(state.row ?? state.source.length - 1, state.source.length - 1) : focusToken());
 
 export async function attentionView(root) {
   const site = siteName();
-  const { heads, kv_heads } = known.model.stack;
+  // An encoder may have heads of its own.
+  const shapeOf = (part) => known.model.stages.find((stage) => stage.name === `${site}.${part}`)?.shape[0];
+  const heads = Number(shapeOf('weights') ?? known.model.stack.heads);
+  const kv_heads = Number(shapeOf('keys') ?? known.model.stack.kv_heads);
   const head = Math.min(state.head, heads - 1);
   const shared = heads / kv_heads;
   const group = shared > 1 ? `Heads ${Math.floor(head / shared) * shared} to ${Math.floor(head / shared) * shared + shared - 1} share keys and values.` : null;
@@ -25,28 +32,28 @@ export async function attentionView(root) {
         h('div', { class: 'controls' }, selectOf(sites().map((one) => [one, one]), site, (value) => look({ site: value }), 'Layer'), selectOf(Array.from({ length: heads }, (_, i) => [i, `head ${i}`]), head, (value) => look({ head: Number(value) }), 'Head'),
           segmented([['scores', 'scores'], ['weights', 'weights']], state.kind, (kind) => look({ kind }), 'Before or after softmax')),
         group ? h('p', { class: 'note', style: 'margin:0 0 8px' }, group) : null,
-        later(ask('tensor', { ids: state.ids, name: `${site}.${state.kind}`, head }), (answer) => bigHead(answer, roomIn(root)))),
+        later(ask('tensor', { ids: state.ids, name: `${site}.${state.kind}`, head }), (answer) => bigHead(answer, site, roomIn(root)))),
       rowCard(site, head)),
       h('div', {}, later(ask('heads', { ids: state.ids, site }), (answer) => rolesCard(answer, head)), many ? null : all)),
     many ? h('div', { style: 'margin-top:14px' }, all) : null,
   ];
 }
 
-function bigHead(answer, width) {
+function bigHead(answer, site, width) {
   const [queries, keys] = answer.shape.slice(-2);
-  const label = (count) => (count === state.ids.length ? labelOf : (i) => i);
   const kind = state.kind === 'weights' ? 'sequential' : 'diverging';
-  return [heatMap({ answer, cells: floatsOf(answer.cells), kind, low: answer.low, high: kind === 'sequential' ? 1 : answer.high, width, square: true, rowLabel: label(queries), columnLabel: label(keys), rowTitle: 'query', columnTitle: 'key', chosen: [focusToken(), state.column], pick: (row, column) => look({ token: row, row, column }) }),
+  return [heatMap({ answer, cells: floatsOf(answer.cells), kind, low: answer.low, high: kind === 'sequential' ? 1 : answer.high, width, square: true, rowLabel: rowsOf(site, queries)?.label ?? ((i) => i), columnLabel: keysOf(site, keys) ?? ((i) => i), rowTitle: 'query', columnTitle: site.endsWith('cross_attention') ? 'key (source)' : 'key', chosen: [queryOf(site), state.column], pick: (row, column) => look({ ...(site.startsWith('encoder.') ? {} : { token: row }), row, column }) }),
     legend(kind, answer.low, kind === 'sequential' ? 1 : answer.high, state.kind === 'weights' ? 'weight after softmax' : 'score before softmax', state.kind === 'scores'),
     answer.row_step * answer.column_step > 1 ? h('p', { class: 'note' }, `Each cell is the largest of ${answer.row_step} × ${answer.column_step}.`) : null];
 }
 
 /** Where the chosen token looks: score, mask, weight. */
 function rowCard(site, head) {
-  const place = focusToken();
+  const place = queryOf(site);
+  const named = site.startsWith('encoder.') ? sourceLabelOf : labelOf;
   const rows = [place, place + 1];
   const both = known.run?.long ? [ask('tensor', { ids: state.ids, name: `${site}.scores`, head, rows }), ask('tensor', { ids: state.ids, name: `${site}.weights`, head, rows })] : [ask('tensor', { ids: state.ids, name: `${site}.scores`, head }), ask('tensor', { ids: state.ids, name: `${site}.weights`, head })];
-  return card(h('span', {}, 'Where ', h('span', { class: 'chip' }, labelOf(place)), ` (${place}) looks`), later(Promise.all(both), ([scores, weights]) => {
+  return card(h('span', {}, 'Where ', h('span', { class: 'chip' }, named(place)), ` (${place}) looks`), later(Promise.all(both), ([scores, weights]) => {
     if (weights.column_step > 1) return h('p', { class: 'note' }, 'Too many keys to list; hover over the map.');
     const columns = weights.columns[1] - weights.columns[0];
     const from = (place - weights.rows[0]) * columns;
@@ -55,12 +62,10 @@ function rowCard(site, head) {
     const entropy = w.reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
     const open = s.reduce((count, x) => count + Number(x !== -Infinity), 0);
     return [h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'key'), h('th', { class: 'number' }, 'score'), h('th', { class: 'number' }, 'weight'), h('th', {}, ''))),
-      h('tbody', {}, order.map((key) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `${site}.weights`, head, token: place, row: place, column: key }, true) }, h('td', { class: 'code', style: 'white-space:nowrap' }, `${keys(columns, key)} (${key})`), h('td', { class: 'number' }, exactText(s[key])), h('td', { class: 'number weight' }, exactText(w[key])), h('td', { style: 'width:30%' }, bar(w[key]))))))),
+      h('tbody', {}, order.map((key) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `${site}.weights`, head, ...(site.startsWith('encoder.') ? {} : { token: place }), row: place, column: key }, true) }, h('td', { class: 'code', style: 'white-space:nowrap' }, `${keysOf(site, columns)?.(key) ?? `key ${key}`} (${key})`), h('td', { class: 'number' }, exactText(s[key])), h('td', { class: 'number weight' }, exactText(w[key])), h('td', { style: 'width:30%' }, bar(w[key]))))))),
     h('p', { class: 'note' }, `Entropy ${shortText(entropy)} nats of at most ${shortText(Math.log(Math.max(1, open)))}; ${open} of ${columns} keys are visible. Click a key for the sum behind its weight.`)];
   }));
 }
-
-const keys = (columns, key) => (columns === state.ids.length ? labelOf(key) : `key ${key}`);
 
 const WHAT = {
   'previous token': 'on the token just before', 'first token': 'on the first token', duplicate: 'on earlier copies of the same token',

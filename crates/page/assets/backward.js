@@ -1,5 +1,5 @@
 // The way back: the gradient of the loss at every stage, and a check of one number by differences.
-import { ask, card, exactText, focusToken, h, heading, known, labelOf, later, look, problemBox, shortText, state, tokenText } from './state.js';
+import { ask, card, exactText, focusToken, h, heading, isOfSource, known, labelOf, later, look, problemBox, shortText, state, tokenText } from './state.js';
 import { stageName } from './numbers.js';
 
 export async function backwardView() {
@@ -34,7 +34,7 @@ function normsCard(run) {
 function checkCard(body) {
   const parameter = state.stage?.startsWith('parameter:');
   const name = parameter ? state.stage.slice(10) : stageName();
-  const [row, column] = [state.row ?? (parameter ? 0 : focusToken()), state.column];
+  const [row, column] = [state.row ?? (parameter || isOfSource(name) ? 0 : focusToken()), state.column];
   const result = h('div', { id: 'check-result' });
   const where = ask('number', parameter ? { name, parameter: true, row, column } : { ...body, name, head: state.head, row, column });
   const run = async () => {

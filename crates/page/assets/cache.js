@@ -17,6 +17,7 @@ export async function cacheView() {
     h('div', { class: 'tiles' }, tiles.map(([value, what]) => h('div', { class: 'tile' }, h('b', {}, value), h('span', {}, what)))),
     card('One decoding step', h('div', { class: 'cache-grid' }, layers.map(row), most <= 32 ? h('div', { class: 'cache-row labels' }, h('b', {}, 'token'), Array.from({ length: most }, (_, i) => h('span', {}, labelOf(first + i)))) : null),
       h('div', { class: 'legend' }, h('span', {}, h('i', { class: 'swatch', style: 'background:var(--blue);margin:0 5px 0 0' }), 'read: keys and values of earlier tokens'), h('span', {}, h('i', { class: 'swatch', style: 'background:var(--orange);margin:0 5px 0 0' }), `written: those of ${labelOf(answer.tokens - 1)}`)),
+      answer.source ? h('p', { class: 'note', id: 'source-kept' }, `Beside these, keys and values of the ${answer.source.tokens} tokens of the source: ${byteText(answer.source.bytes)}, computed once and read by cross-attention in every step.`) : null,
       first > 0 ? h('p', { class: 'note' }, `the last ${most} of ${answer.tokens} tokens`) : null, answer.layers > layers.length ? h('p', { class: 'note' }, `the first ${layers.length} of ${answer.layers} blocks`) : null),
     h('div', { class: 'cards' },
       card('The sum', h('p', {}, 'Bytes per token:'), h('div', { class: 'sum', id: 'cache-sum' }, `${answer.layers} blocks · ${answer.kv_heads} key heads · (${answer.key_width} + ${answer.value_width}) numbers · 4 bytes = ${answer.bytes_per_token}`),

@@ -1,6 +1,6 @@
 // The page: header, views, keyboard. Every view is a function that gives the elements of the view.
 import { Problem, ask, forgetAnswers, h, known, look, onChange, plainToken, problemBox, readAddress, recorded, state } from './state.js';
-import { tokenStrip, tokensView } from './tokens.js';
+import { sourceStrip, tokenStrip, tokensView } from './tokens.js';
 import { mapView } from './map.js';
 import { numbersView } from './numbers.js';
 import { attentionView } from './attention.js';
@@ -11,13 +11,15 @@ import { backwardView } from './backward.js';
 import { updateView } from './update.js';
 import { changesView } from './changes.js';
 import { geometryView } from './geometry.js';
+import { neuronsView } from './neurons.js';
 
 const VIEWS = [
   ['map', 'Map', mapView], ['tokens', 'Tokens', tokensView], ['numbers', 'Numbers', numbersView], ['attention', 'Attention', attentionView],
   ['stream', 'Residual stream', streamView], ['sampling', 'Sampling', samplingView], ['cache', 'Cache', cacheView], ['backward', 'Backward', backwardView],
   ['update', 'Update', updateView], ['changes', 'Interventions', changesView], ['geometry', 'Embeddings', geometryView],
+  ['neurons', 'Neurons', neuronsView],
 ];
-const KEYS = '1234567890-';
+const KEYS = '1234567890-=';
 const byId = (id) => document.getElementById(id);
 let drawing = 0;
 
@@ -37,9 +39,10 @@ async function draw(changes = {}) {
   document.title = `${view[1]} · hearken`;
   let found;
   try {
-    if (changed.includes('ids') || changed.includes('target') || !known.tokens.length || known.forIds !== JSON.stringify(state.ids)) await prepare();
+    if (changed.includes('ids') || changed.includes('source') || changed.includes('target') || !known.tokens.length || known.forIds !== JSON.stringify([state.source, state.ids])) await prepare();
     if (turn !== drawing) return;
     await chooseTarget();
+    sourceStrip();
     tokenStrip();
     banner();
     found = await view[2](main);
@@ -57,7 +60,12 @@ async function draw(changes = {}) {
 
 /** Tokens and the run of a new prompt. */
 async function prepare() {
-  known.forIds = JSON.stringify(state.ids);
+  known.forIds = JSON.stringify([state.source, state.ids]);
+  if (known.model.source) {
+    known.sources = (await ask('tokens', { ids: state.source })).tokens;
+    const box = byId('source');
+    if (document.activeElement !== box) box.value = known.model.tokenizer ? textOf(known.sources.filter((token, i) => !(token.special && i === known.sources.length - 1))) : state.source.join(', ');
+  }
   const answer = await ask('tokens', { ids: state.ids });
   known.tokens = answer.tokens;
   known.run = await ask('run', { ids: state.ids });
@@ -66,7 +74,10 @@ async function prepare() {
 }
 
 /** Line ends cannot stand in one line. */
-const plainPrompt = () => known.tokens.map((token) => token.text).join('').replace(/\n/g, '⏎');
+const textOf = (tokens) => tokens.map((token) => token.text).join('').replace(/\n/g, '⏎');
+
+/** The token that begins targets comes by itself. */
+const plainPrompt = () => textOf(known.model.source && known.tokens[0]?.id === known.model.source.begin ? known.tokens.slice(1) : known.tokens);
 
 /** Without a target, the most likely token is one, where the model has a loss. */
 async function chooseTarget() {
@@ -89,7 +100,7 @@ function banner() {
   const parts = [];
   if (recorded) parts.push('A recorded page: what was computed for this prompt can be looked at; other prompts need the engine (', h('code', {}, 'hearken explain --page'), ').');
   const steps = known.steps ?? 0;
-  if (steps) parts.push(`The weights in memory are ${steps} steps away from the file. `, h('a', { href: '#', click: (event) => { event.preventDefault(); look({ view: 'update' }, true); } }, 'Go to Update to take them back.'));
+  if (steps) parts.push(`The weights in memory are ${steps} ${steps === 1 ? 'step' : 'steps'} away from the file. `, h('a', { href: '#', click: (event) => { event.preventDefault(); look({ view: 'update' }, true); } }, 'Go to Update to take them back.'));
   box.hidden = !parts.length;
   box.replaceChildren(...parts);
 }
@@ -100,19 +111,21 @@ async function submitPrompt(event) {
   box.hidden = true;
   try {
     const text = byId('prompt').value.replace(/⏎/g, '\n');
-    const listed = text.split(/[ ,]+/).filter(Boolean).map(Number);
-    const ids = known.model.tokenizer ? (await ask('tokens', { text })).ids : listed;
+    const numbers = (list) => list.split(/[ ,]+/).filter(Boolean).map(Number);
+    const read = async (written, as) => (known.model.tokenizer ? (await ask('tokens', { text: written, as })).ids : numbers(written));
+    const source = known.model.source ? await read(byId('source').value.replace(/⏎/g, '\n'), 'source') : state.source;
+    const ids = await read(text, known.model.source ? 'prompt' : undefined);
     let target = null;
     const wanted = byId('target').value.replace(/·/g, ' ').replace(/⏎/g, '\n');
     const unchanged = known.targetText !== null && wanted === plainToken(known.targetText ?? '').replace(/·/g, ' ').replace(/⏎/g, '\n');
-    const sameIds = JSON.stringify(ids) === JSON.stringify(state.ids);
+    const sameIds = JSON.stringify([source, ids]) === JSON.stringify([state.source, state.ids]);
     if (wanted !== '' && known.model.can.learn && !(unchanged && !sameIds)) {
       const label = known.model.labels?.indexOf(wanted);
       const id = known.model.labels ? (label >= 0 ? label : Number(wanted)) : known.model.tokenizer ? (await ask('tokens', { text: wanted })).ids[0] : Number(wanted);
       target = [ids.length - 1, id];
     }
     document.activeElement?.blur();
-    look({ ids, target, token: null, row: null, column: 0 }, true);
+    look({ source, ids, target, token: null, row: null, column: 0 }, true);
   } catch (error) {
     box.textContent = `${error.message} ${error.hint ?? ''}`;
     box.hidden = false;
@@ -148,17 +161,20 @@ async function start() {
   byId('skip').addEventListener('click', (event) => { event.preventDefault(); byId('main').focus(); });
   byId('gradients').addEventListener('change', (event) => look({ gradients: event.target.checked }));
   byId('prompt-form').addEventListener('submit', submitPrompt);
-  if (recorded) for (const id of ['prompt', 'run']) byId(id).disabled = true;
+  if (recorded) for (const id of ['source', 'prompt', 'run']) byId(id).disabled = true;
   document.addEventListener('keydown', keyboard);
   let width = globalThis.innerWidth;
   globalThis.addEventListener('resize', () => { if (globalThis.innerWidth !== width) { width = globalThis.innerWidth; draw(); } });
-  globalThis.addEventListener('popstate', () => { readAddress(); if (!state.ids.length) state.ids = known.model.start.ids; draw({ view: 1, ids: 1 }); });
+  globalThis.addEventListener('popstate', () => { readAddress(); if (!state.ids.length) state.ids = known.model.start.ids; if (!state.source.length) state.source = known.model.source?.ids ?? []; draw({ view: 1, ids: 1 }); });
   try {
     known.model = await ask('model', {});
     known.steps = known.model.weights_steps;
     byId('model-name').textContent = known.model.name;
     readAddress();
     if (!state.ids.length || recorded) state.ids = known.model.start.ids;
+    if (!state.source.length || recorded) state.source = known.model.source?.ids ?? [];
+    byId('source-field').hidden = !known.model.source;
+    if (known.model.source) byId('prompt-label').textContent = 'Target so far';
     if (!state.target && known.model.start.target) state.target = known.model.start.target;
     onChange(draw);
     forgetAnswers();

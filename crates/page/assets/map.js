@@ -1,5 +1,5 @@
 // The map of the model, drawn from the model itself; a click opens any stage.
-import { amount, ask, byteText, card, h, heading, known, look, prompt_, shortText, state } from './state.js';
+import { amount, ask, blockTitle, byteText, card, h, heading, known, look, prompt_, shortText, state } from './state.js';
 
 const SHADES = { attention: 'var(--blue)', cross_attention: 'var(--green)', feed_forward: 'var(--orange)' };
 
@@ -14,13 +14,14 @@ export async function mapView() {
   const operations = model.parts.reduce((sum, part) => sum + part.operations, 0);
   const tokens = state.ids.length;
   const tiles = [
-    [amount(model.parameters), 'parameters'], [byteText(model.bytes), 'of weights (f32)'], [stack.layers, 'blocks'], [stack.width, 'width C'],
+    [amount(model.parameters), 'parameters'], [byteText(model.bytes), 'of weights (f32)'], [model.blocks?.length || stack.layers, 'blocks'], [stack.width, 'width C'],
     [stack.kv_heads === stack.heads ? stack.heads : `${stack.heads} / ${stack.kv_heads}`, stack.kv_heads === stack.heads ? 'heads H' : 'heads H / key heads K'],
     [amount(operations * tokens + attentionOperations(stack, tokens)), `operations for ${tokens} tokens`], [model.vocabulary, 'vocabulary V'], [model.context, 'context'],
     [`${shortText(run.milliseconds, 3)} ms`, `this pass; ${byteText(run.bytes)} of values`],
   ];
   const blocks = [...new Set(model.stages.map((stage) => stage.block).filter((block) => block !== null))];
   const chosen = blocks.includes(state.block) ? state.block : blocks[0] ?? 0;
+  const title = blockTitle(chosen);
   const outside = model.stages.filter((stage) => stage.block === null);
   const first = model.stages.findIndex((stage) => stage.block !== null);
   const before = outside.filter((stage) => model.stages.indexOf(stage) < first);
@@ -41,8 +42,8 @@ export async function mapView() {
     h('div', { class: 'cards' },
       card('From the tokens up', h('div', { class: 'blocks' }, partRows(model, chosen)),
         h('div', { class: 'legend' }, [['var(--blue)', 'attention'], ['var(--orange)', 'feed-forward'], ['var(--green)', 'other']].map(([color, what]) => h('span', {}, h('i', { class: 'swatch', style: `background:${color};margin:0 5px 0 0` }), what)), '· length: parameters')),
-      card(`Block ${chosen}, in the order of computation`, groups.map((group) => h('div', { class: `branch${kinds[group.name]}` }, h('div', { class: 'note' }, group.name), list(group.stages)))),
-      h('div', {}, card('Before the blocks', list(before)), card('After the blocks', list(after)), parametersCard(model, chosen))),
+      card(`${title[0].toUpperCase()}${title.slice(1)}, in the order of computation`, groups.map((group) => h('div', { class: `branch${kinds[group.name]}` }, h('div', { class: 'note' }, group.name), list(group.stages)))),
+      h('div', {}, card('Before the blocks', list(before)), card(model.source ? 'Between and after the blocks' : 'After the blocks', list(after)), parametersCard(model, chosen))),
   ];
 }
 
@@ -53,14 +54,15 @@ function partRows(model, chosen) {
   const names = [];
   const rows = new Map();
   for (const part of model.parts) {
-    const name = part.block === null ? part.name : `block ${part.block}`;
+    const name = part.block === null ? part.name : blockTitle(part.block);
     if (!rows.has(name)) { rows.set(name, { block: part.block, count: 0, parts: [] }); names.push(name); }
     rows.get(name).count += part.count;
     rows.get(name).parts.push(part);
   }
   const most = Math.max(...[...rows.values()].map((row) => row.count));
   // The last norm is registered where it is made, but it stands on top.
-  const order = [...names.filter((name) => !['norm', 'head'].includes(name)), ...names.filter((name) => ['norm', 'head'].includes(name))];
+  const last = (name) => ['norm', 'decoder.norm', 'head'].includes(name);
+  const order = [...names.filter((name) => !last(name)), ...names.filter(last)];
   return order.map((name) => {
     const { block, count, parts } = rows.get(name);
     const shade = (part) => SHADES[part.name.split('.').at(-1)] ?? 'var(--green)';
@@ -80,6 +82,6 @@ function stageButton(stage, now) {
 
 function parametersCard(model, chosen) {
   const parts = model.parts.filter((part) => part.block === chosen || part.block === null);
-  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code' }, parameter.name), h('td', { class: 'number', title: `${parameter.count} numbers` }, parameter.shape.join(' × ')));
+  const row = (parameter) => h('tr', { class: 'pick', click: () => look({ view: 'numbers', stage: `parameter:${parameter.name}`, row: 0, column: 0 }, true) }, h('td', { class: 'code long' }, parameter.name), h('td', { class: 'number', title: `${parameter.count} numbers` }, parameter.shape.join(' × ')));
   return card('Parameters', h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'name'), h('th', { class: 'number' }, 'shape'))), h('tbody', {}, parts.flatMap((part) => part.parameters).map(row)))));
 }

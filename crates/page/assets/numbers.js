@@ -1,5 +1,5 @@
 // The number inspector: a heat map of any value, gradient or parameter, and the sum behind one number.
-import { ask, card, exactText, floatsOf, focusToken, h, heading, known, labelOf, later, look, prompt_, recorded, roomIn, segmented, selectOf, shortText, state } from './state.js';
+import { ask, card, exactText, floatsOf, focusToken, h, heading, keysOf, known, later, look, prompt_, recorded, roomIn, rowsOf, segmented, selectOf, shortText, state } from './state.js';
 import { bar, legend, signedBar } from './draw.js';
 import { heatMap } from './heatmap.js';
 
@@ -7,7 +7,7 @@ import { heatMap } from './heatmap.js';
 export function stageName() {
   const names = known.model.stages.map((stage) => stage.name);
   if (state.stage?.startsWith('parameter:')) return state.stage;
-  return names.includes(state.stage) ? state.stage : names.find((name) => name.endsWith('attention.weights')) ?? names[0];
+  return names.includes(state.stage) ? state.stage : names.find((name) => /^(?!encoder).*attention\.weights$/.test(name)) ?? names[0];
 }
 
 const isParameter = (name) => name.startsWith('parameter:');
@@ -32,7 +32,8 @@ export async function numbersView(root) {
   const gradient = withGradient ? await ask('tensor', { ...tensorAsk(name, state.head, true), ...part }).catch(() => null) : null;
   const rows = answer.shape.length > 1 ? answer.shape.at(-2) : 1;
   const columns = answer.shape.at(-1) ?? 1;
-  const ofTokens = !isParameter(name) && rows === state.ids.length;
+  const named = isParameter(name) ? null : rowsOf(name, rows);
+  const ofTokens = Boolean(named) && !named.source;
   const square = /\.(scores|weights)$/.test(name) && !isParameter(name);
   const row = Math.min(state.row ?? (ofTokens ? focusToken() : 0), rows - 1);
   const column = Math.min(state.column, columns - 1);
@@ -48,8 +49,8 @@ export async function numbersView(root) {
   const vocabulary = name === 'logits' && known.model.can.predict;
   const map = (one, kind) => heatMap({
     answer: one, cells: floatsOf(one.cells), kind, low: one.low, high: one.high, width, square,
-    rowLabel: ofTokens ? labelOf : isParameter(name) ? (i) => i : null, columnLabel: square && columns === state.ids.length ? labelOf : null,
-    rowTitle: ofTokens ? (square ? 'query' : 'token') : 'row', columnTitle: square ? 'key' : vocabulary ? 'token id' : 'dimension', chosen: [row, column], pick,
+    rowLabel: named ? named.label : isParameter(name) ? (i) => i : null, columnLabel: square ? keysOf(name, columns) : null,
+    rowTitle: named ? (square ? 'query' : named.source ? 'token of the source' : 'token') : 'row', columnTitle: square ? 'key' : vocabulary ? 'token id' : 'dimension', chosen: [row, column], pick,
   });
   const kind = name.endsWith('.weights') && !isParameter(name) ? 'sequential' : 'diverging';
   const heads = answer.heads > 1 ? selectOf(Array.from({ length: answer.heads }, (_, i) => [i, `head ${i}`]), answer.head, (head) => look({ head: Number(head), row: null }), 'Head') : null;
@@ -66,18 +67,18 @@ export async function numbersView(root) {
         map(answer, kind), legend(kind, answer.low, answer.high, 'value', name.endsWith('.scores')),
         step > 1 ? h('p', { class: 'note' }, `Too many numbers to show at once: each cell is the one with the largest magnitude of ${answer.row_step} × ${answer.column_step}. Click one to see them.`) : null),
       gradient ? card(h('span', {}, 'gradient ', h('code', {}, `∂L/∂ ${name}`)), map(gradient, 'diverging'), legend('diverging', gradient.low, gradient.high, '∂L')) : null),
-      card('One number', later(ask('number', { ...(isParameter(name) ? base : { ...prompt_(), name, head: state.head }), row, column }), (number) => oneNumber(name, number, ofTokens)))),
+      card('One number', later(ask('number', { ...(isParameter(name) ? base : { ...prompt_(), name, head: state.head }), row, column }), (number) => oneNumber(name, number, named?.label)))),
   ];
 }
 
-function oneNumber(name, number, ofTokens) {
-  const where = ofTokens ? `${labelOf(number.row)} (${number.row})` : `row ${number.row}`;
+function oneNumber(name, number, label) {
+  const where = label ? `${label(number.row)} (${number.row})` : `row ${number.row}`;
   const sum = number.arithmetic;
   return [
     h('div', { class: 'note' }, h('code', {}, isParameter(name) ? name.slice(10) : name), ` · head ${number.head} · ${where} · column ${number.column}`),
     h('div', { class: 'big', id: 'value' }, number.hidden ? '−∞' : exactText(number.value)),
     number.gradient !== undefined ? [h('div', { class: 'note' }, 'gradient ∂L'), h('div', { class: 'big gradient', id: 'gradient' }, exactText(number.gradient))] : null,
-    sum ? [h('div', { class: 'sum', id: 'sum' }, sum.text.replaceAll('-', '−')), h('p', { class: 'note' }, `The right-hand side, computed again in f64: ${sum.computed === null ? '−∞' : shortText(sum.computed, 9)}`), sum.terms ? termsTable(sum.terms) : null]
+    sum ? [h('div', { class: 'sum', id: 'sum' }, sum.text.replaceAll('-', '−')), h('p', { class: 'note' }, `The right-hand side, computed again in f64: ${sum.computed === null ? '−∞' : shortText(sum.computed, 9)}`), sum.terms ? termsTable(sum.terms, name) : null]
       : h('p', { class: 'note' }, isParameter(name) ? 'A weight: it was learned, not computed.' : 'No sum is spelt out for this stage.'),
   ];
 }
@@ -85,7 +86,7 @@ function oneNumber(name, number, ofTokens) {
 const SHOWN = 14;
 
 /** The terms of a sum, the largest first. */
-export function termsTable(terms) {
+export function termsTable(terms, name) {
   if (terms.kind === 'products') {
     const [left, right] = [floatsOf(terms.left), floatsOf(terms.right)];
     const all = Array.from(left, (a, i) => ({ i, a, b: right[i], product: a * right[i] })).sort((x, y) => Math.abs(y.product) - Math.abs(x.product));
@@ -106,7 +107,7 @@ export function termsTable(terms) {
     const shown = all.slice(0, SHOWN);
     if (!shown.some((one) => one.i === terms.at)) shown.push(...all.filter((one) => one.i === terms.at));
     return h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'key'), ['score s', 'e^s', 'share'].map((text) => h('th', { class: 'number' }, text)), h('th', {}, ''))),
-      h('tbody', {}, shown.map((one) => h('tr', { class: one.i === terms.at ? 'chosen' : '' }, h('td', { class: 'code', style: 'white-space:nowrap' }, `${labelOf(one.i)} (${one.i})`), h('td', { class: 'number' }, shortText(one.s)), h('td', { class: 'number' }, shortText(Math.exp(one.s))), h('td', { class: 'number' }, shortText(one.share)), h('td', {}, bar(one.share)))))),
+      h('tbody', {}, shown.map((one) => h('tr', { class: one.i === terms.at ? 'chosen' : '' }, h('td', { class: 'code', style: 'white-space:nowrap' }, `${keysOf(name, scores.length)?.(one.i) ?? 'key'} (${one.i})`), h('td', { class: 'number' }, shortText(one.s)), h('td', { class: 'number' }, shortText(Math.exp(one.s))), h('td', { class: 'number' }, shortText(one.share)), h('td', {}, bar(one.share)))))),
     all.length > shown.length ? h('p', { class: 'note' }, `${all.length - shown.length} more keys`) : null);
   }
   const x = floatsOf(terms.x);

@@ -2,19 +2,19 @@
 
 /** What is looked at. Everything here is in the address, so that a view can be shared. */
 export const state = {
-  view: 'map', ids: [], target: null, gradients: false, token: null, site: null, head: 0, stage: null, row: null,
+  view: 'map', source: [], ids: [], target: null, gradients: false, token: null, site: null, head: 0, stage: null, row: null,
   column: 0, block: 0, kind: 'weights', temperature: 1, top_k: 0, top_p: 1, min_p: 0, seed: 0,
-  weight: null, index: 0, changes: [], sum: [],
+  weight: null, index: 0, changes: [], sum: [], neuron: null,
 };
 
 /** The map of the model, once it is there. */
-export const known = { model: null, tokens: [], run: null, problem: null };
+export const known = { model: null, tokens: [], sources: [], run: null, problem: null };
 
 const listeners = [];
 export const onChange = (listener) => listeners.push(listener);
 
-const LISTS = ['ids', 'target', 'changes', 'sum'];
-const NUMBERS = ['token', 'head', 'row', 'column', 'block', 'temperature', 'top_k', 'top_p', 'min_p', 'seed', 'index'];
+const LISTS = ['source', 'ids', 'target', 'changes', 'sum'];
+const NUMBERS = ['token', 'head', 'row', 'column', 'block', 'temperature', 'top_k', 'top_p', 'min_p', 'seed', 'index', 'neuron'];
 const DEFAULTS = { ...state };
 
 export function readAddress() {
@@ -75,7 +75,9 @@ const question = (name, body) => {
 };
 
 /** Asks the engine. Answers are kept, unless the question changes something. */
-export function ask(name, body, keep = true) {
+export function ask(name, given, keep = true) {
+  // What an encoder-decoder reads is part of every question; a recorded page has one source.
+  const body = known.model?.source && !recorded ? { source: state.source, ...given } : given;
   const { key, text } = question(name, body);
   if (recorded) {
     const answer = recorded.answers[key];
@@ -192,6 +194,28 @@ export function tokenText(text) {
 }
 
 export const plainToken = (text) => String(text).replace(/ /g, '·').replace(/\n/g, '⏎').replace(/\t/g, '⇥');
+
+/** The label of a token of the source. */
+export const sourceLabelOf = (place) => plainToken(known.sources[place]?.text ?? String(state.source[place] ?? ''));
+
+/** Are the rows of a value tokens of the source? */
+export const isOfSource = (name) => /^encoder\.|cross_attention\.(keys|values)$/.test(name);
+
+/** The tokens that the rows of a value are of, and what names them; null, if they are of none. */
+export function rowsOf(name, count) {
+  const source = isOfSource(name);
+  const [ids, label] = source ? [state.source, sourceLabelOf] : [state.ids, labelOf];
+  return count === ids.length ? { label, source } : null;
+}
+
+/** What names the keys of an attention layer. */
+export function keysOf(name, count) {
+  const source = /^encoder\.|cross_attention/.test(name);
+  return count === (source ? state.source : state.ids).length ? (source ? sourceLabelOf : labelOf) : null;
+}
+
+/** A block by its number, as the map counts them. */
+export const blockTitle = (block) => known.model.blocks?.[block] ?? `block ${block}`;
 
 /** The label of a token of the prompt. */
 export const labelOf = (place) => plainToken(known.tokens[place]?.text ?? String(state.ids[place] ?? ''));

@@ -2,7 +2,7 @@
 import { ask, card, focusToken, h, heading, known, labelOf, later, look, percent, plainToken, roomIn, selectOf, shortText, state, tokenText } from './state.js';
 import { bar, css, inkOn, legend, lineChart, sequential, signedBar } from './draw.js';
 
-const stageShort = (name) => name.replace('blocks.', '').replace('residual_before', 'in').replace('residual_middle', 'attention').replace('residual_after', 'feed-forward').replace('.', ' · ');
+const stageShort = (name) => name.replace(/^decoder\./, '').replace('blocks.', '').replace('residual_cross', 'cross-attention').replace('residual_before', 'in').replace('residual_middle', 'attention').replace('residual_after', 'feed-forward').replace('.', ' · ');
 
 export async function streamView(root) {
   const place = focusToken();
@@ -13,7 +13,7 @@ export async function streamView(root) {
   return [
     heading('Residual stream', 'Every block adds to one vector per token. Read with the last norm and the output table, the vector says at every half-layer what the model would predict there.'),
     h('div', { class: 'cards' },
-      card(h('span', {}, 'Length of the vector of ', h('span', { class: 'chip' }, labelOf(place)), ` (${place})`), lineChart({ points: norms, xLabels: answer.glimpses.map((glimpse) => stageShort(glimpse.stage).replace(' · attention', 'a').replace(' · feed-forward', 'f').replace(' · in', '')), xTitle: 'half-layer (a: after attention, f: after feed-forward)', yTitle: 'norm', width: Math.min(560, roomIn(root, 0.5)) })),
+      card(h('span', {}, 'Length of the vector of ', h('span', { class: 'chip' }, labelOf(place)), ` (${place})`), lineChart({ points: norms, xLabels: answer.glimpses.map((glimpse) => stageShort(glimpse.stage).replace(' · cross-attention', 'c').replace(' · attention', 'a').replace(' · feed-forward', 'f').replace(' · in', '')), xTitle: known.model.source ? 'a: attention, c: cross-attention, f: feed-forward' : 'half-layer (a: after attention, f: after feed-forward)', yTitle: 'norm', width: Math.min(560, roomIn(root, 0.5)) })),
       card('Logit lens', lensTable(answer.glimpses))),
     card(h('span', {}, 'What each part adds to the logit of ', h('span', { class: 'chip' }, tokenText(answer.token.text))), contributionsTable(answer, place)),
     card('Logit lens of all tokens', h('p', { class: 'note', style: 'margin:0 0 8px' }, 'The most likely next token after each token of the prompt, from the bottom (embeddings) to the top (the answer).'), later(ask('lens', { ids: state.ids }), lensGrid)),
@@ -44,11 +44,11 @@ function contributionRows(answer) {
   const order = [...all].sort((a, b) => Math.abs(b.logit) - Math.abs(a.logit)).slice(0, 24);
   const shown = all.length > 24 ? order : all;
   const open = (part) => {
-    const found = part.match(/^(.*blocks\.\d+\.attention)\[(\d+)\]$/);
+    const found = part.match(/^(.*blocks\.\d+\.(?:cross_)?attention)\[(\d+)\]$/);
     if (found) look({ view: 'attention', site: found[1], head: Number(found[2]) }, true);
   };
   return h('div', { class: 'scroll' }, h('table', { style: 'width:100%' }, h('thead', {}, h('tr', {}, h('th', {}, 'part'), h('th', { class: 'number' }, 'adds'), h('th', { style: 'width:52%' }, 'less ← → more'))),
-    h('tbody', {}, shown.map((part) => h('tr', { class: 'pick', click: () => open(part.part) }, h('td', { class: 'code' }, part.part), h('td', { class: 'number' }, shortText(part.logit)), h('td', {}, signedBar(part.logit / most)))),
+    h('tbody', {}, shown.map((part) => h('tr', { class: 'pick', click: () => open(part.part) }, h('td', { class: 'code', title: part.part }, part.part.replace(/^decoder\./, '').replace('blocks.', '')), h('td', { class: 'number' }, shortText(part.logit)), h('td', {}, signedBar(part.logit / most)))),
       h('tr', { class: 'chosen' }, h('td', {}, all.length > shown.length ? `sum of all ${all.length} parts` : 'sum'), h('td', { class: 'number' }, shortText(sum, 6)), h('td', {}, `the engine's logit: ${shortText(answer.logit, 6)}`)))));
 }
 

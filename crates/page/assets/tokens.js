@@ -4,6 +4,15 @@ import { ask, focusToken, h, heading, card, known, look, state, tokenText } from
 /** The most tokens that the strip shows at once. */
 const STRIP = 240;
 
+/** The source of an encoder-decoder, above its target. */
+export function sourceStrip() {
+  const strip = document.getElementById('source-strip');
+  strip.hidden = !known.model.source;
+  if (strip.hidden) return;
+  const one = (token, i) => h('span', { class: `token${token.special ? ' special' : ''}`, title: `token ${i} of the source, id ${token.id}` }, h('span', {}, tokenText(token.text)), h('small', {}, token.id));
+  strip.replaceChildren(h('span', { class: 'strip-name' }, 'source'), ...known.sources.slice(0, STRIP).map(one), known.sources.length > STRIP ? h('span', {}, `… ${known.sources.length - STRIP} more`) : '');
+}
+
 export function tokenStrip() {
   const strip = document.getElementById('strip');
   const chosen = focusToken();
@@ -13,7 +22,7 @@ export function tokenStrip() {
     type: 'button', class: `token${token.special ? ' special' : ''}`, 'aria-pressed': String(first + i === chosen), 'data-place': first + i,
     title: `token ${first + i}, id ${token.id}${token.special ? ', special' : ''}`, click: () => look({ token: first + i, row: null }),
   }, h('span', {}, tokenText(token.text)), h('small', {}, token.id));
-  strip.replaceChildren(first > 0 ? h('span', {}, `… ${first}`) : '', ...shown.map(one), first + STRIP < state.ids.length ? h('span', {}, `… ${state.ids.length - first - STRIP} more`) : '');
+  strip.replaceChildren(known.model.source ? h('span', { class: 'strip-name' }, 'target') : '', first > 0 ? h('span', {}, `… ${first}`) : '', ...shown.map(one), first + STRIP < state.ids.length ? h('span', {}, `… ${state.ids.length - first - STRIP} more`) : '');
   const button = strip.querySelector('[aria-pressed="true"]');
   if (button && (button.offsetLeft < strip.scrollLeft || button.offsetLeft + button.offsetWidth > strip.scrollLeft + strip.clientWidth)) strip.scrollLeft = button.offsetLeft - strip.clientWidth / 2;
 }
@@ -27,6 +36,7 @@ const KINDS = {
 
 export async function tokensView() {
   const answer = await ask('tokens', { ids: state.ids });
+  const source = known.model.source ? await ask('tokens', { ids: state.source }) : null;
   const chosen = focusToken();
   const merges = (token) => {
     if (!token.merges?.length) return token.start?.length > 1 ? 'no merges' : '–';
@@ -40,14 +50,16 @@ export async function tokensView() {
     };
     return [start, last.map(step)];
   };
-  const row = (token, i) => h('tr', { class: `pick${i === chosen ? ' chosen' : ''}`, click: () => look({ token: i, row: null }) },
+  const row = (own) => (token, i) => h('tr', own ? { class: `pick${i === chosen ? ' chosen' : ''}`, click: () => look({ token: i, row: null }) } : {},
     h('td', { class: 'number' }, i), h('td', {}, h('span', { class: 'chip' }, tokenText(token.text)), token.special ? h('span', { class: 'role' }, 'special') : null), h('td', { class: 'number' }, token.id),
     h('td', { class: 'code' }, (token.bytes ?? []).map((byte) => byte.toString(16).padStart(2, '0')).join(' ') || '–'), h('td', {}, merges(token)));
   const shown = answer.tokens.slice(0, 400);
+  const table = (tokens, own) => h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', { class: 'number' }, 'place'), h('th', {}, 'token'), h('th', { class: 'number' }, 'id'), h('th', {}, 'bytes'), h('th', {}, 'merges, from characters to the token'))), h('tbody', {}, tokens.map(row(own)))));
   return [
     heading('Tokens', 'A model reads numbers. The tokenizer cuts the text into pieces and gives each the number of its row in the vocabulary.'),
-    card(null, h('p', { class: 'lead' }, answer.kind === 'BPE' && answer.tokens.every((token) => token.start.length <= 1) ? 'One token for every character or byte.' : KINDS[answer.kind] ?? 'This model has no tokenizer: the prompt is a list of numbers.'),
-      h('div', { class: 'scroll' }, h('table', {}, h('thead', {}, h('tr', {}, h('th', { class: 'number' }, 'place'), h('th', {}, 'token'), h('th', { class: 'number' }, 'id'), h('th', {}, 'bytes'), h('th', {}, 'merges, from characters to the token'))), h('tbody', {}, shown.map(row)))),
+    source ? card('Source', table(source.tokens.slice(0, 400), false)) : null,
+    card(source ? 'Target so far' : null, h('p', { class: 'lead' }, answer.kind === 'BPE' && answer.tokens.every((token) => token.start.length <= 1) ? 'One token for every character or byte.' : KINDS[answer.kind] ?? 'This model has no tokenizer: the prompt is a list of numbers.'),
+      table(shown, true),
       answer.tokens.length > shown.length ? h('p', { class: 'note' }, `the first ${shown.length} of ${answer.tokens.length}`) : null),
   ];
 }

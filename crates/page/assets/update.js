@@ -44,7 +44,7 @@ export async function updateView(root) {
     card('Steps', h('p', {}, `It takes ${byteText(answer.bytes)} for gradients, moments and the first step, and ${byteText(answer.bytes_per_step)} for each further one that can be taken back`, refused ? '. That is more than half of the free memory: refused.' : `; up to ${answer.most_steps} steps.`),
       h('div', { class: 'controls' }, field('learning rate', rate, (event) => { const x = Number(event.target.value); if (x > 0 && x <= 10) { rate = x; look({}); } }),
         h('button', { type: 'button', class: 'primary', id: 'step', disabled: refused || answer.steps >= answer.most_steps, click: act('step') }, 'Step'), h('button', { type: 'button', id: 'back', disabled: !answer.steps, click: act('undo') }, 'Back'), h('button', { type: 'button', id: 'reset', disabled: !answer.steps, click: act('reset') }, 'All the way back'),
-        h('span', { id: 'steps', 'data-steps': answer.steps }, `${answer.steps} steps from the file`)), steps,
+        h('span', { id: 'steps', 'data-steps': answer.steps }, `${answer.steps} ${answer.steps === 1 ? 'step' : 'steps'} from the file`)), steps,
       known.lastStep ? h('p', { class: 'note', id: 'last-step' }, `last step: loss ${exactText(known.lastStep.before)} → ${exactText(known.lastStep.after)}, norm of all gradients ${shortText(known.lastStep.gradient_norm)}, clip factor ${shortText(known.lastStep.clip_factor)}`) : null),
     card('One weight', h('div', { class: 'controls' }, selectOf(names, name, (value) => look({ weight: value, index: 0 }), 'Parameter'),
       shape.length > 1 ? field('row', Math.floor(index / width), (event) => look({ index: clampTo(event.target.value, shape[0]) * width + (index % width) }), shape[0] - 1) : null,

@@ -27,6 +27,7 @@ modules![
     "update.js",
     "changes.js",
     "geometry.js",
+    "neurons.js",
     "main.js",
 ];
 

@@ -68,6 +68,9 @@ fn record(subject: &Subject) -> Result<Value> {
         learns.then(|| json!([ids.len() - 1, best]))
     });
     let own = target.as_ref().and_then(|target| target[1].as_u64());
+    if let Some(source) = model["source"]["ids"].as_array().filter(|ids| !ids.is_empty()) {
+        recorder.ask("tokens", &json!({ "ids": source }))?;
+    }
     for id in ids.iter().map(|id| u64::from(*id)).chain(own) {
         recorder.try_ask("tokens", &json!({ "ids": [id] }));
     }
@@ -92,6 +95,11 @@ fn record(subject: &Subject) -> Result<Value> {
     for name in ["lens", "logits", "cache", "plane"] {
         recorder.try_ask(name, &json!({ "ids": ids }));
     }
+    for stage in model["stages"].as_array().into_iter().flatten() {
+        if let Some(name) = stage["name"].as_str().filter(|n| n.ends_with("feed_forward.active")) {
+            recorder.try_ask("neurons", &json!({ "ids": ids, "stage": name }));
+        }
+    }
     if let Some(target) = &target {
         let body = json!({ "ids": ids, "target": target, "changes": [] });
         recorder.try_ask("intervene", &body);
@@ -114,7 +122,11 @@ fn record_stage(recorder: &mut Recorder<'_>, ids: &[u32], target: Option<&Value>
         }
         body
     };
-    let last = ids.len() - 1;
+    // The row that the page looks at first.
+    let of_source = name.starts_with("encoder.")
+        || name.ends_with("cross_attention.keys")
+        || name.ends_with("cross_attention.values");
+    let last = if of_source { 0 } else { ids.len() - 1 };
     let mut heads = 1;
     let mut head = 0;
     while head < heads {

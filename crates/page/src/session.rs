@@ -6,6 +6,7 @@ use crate::ask::Ask;
 use hearken_base::{Error, Result};
 use hearken_data::tokenizer::Pieces;
 use hearken_explain::geometry::Plane;
+use hearken_explain::neurons::Neurons;
 use hearken_explain::update::Updates;
 use hearken_explain::{Flow, checked};
 use hearken_nn::models::Model;
@@ -33,6 +34,8 @@ pub struct Session<'a> {
     pub(crate) outline: Vec<(String, Vec<usize>)>,
     pub(crate) updates: Option<Updates<'a>>,
     pub(crate) plane: Option<Plane>,
+    /// Of each layer that was asked for, over the texts.
+    pub(crate) neurons: Vec<Neurons>,
     flows: VecDeque<Kept>,
     values: VecDeque<(Vec<u32>, String, Tensor)>,
 }
@@ -45,7 +48,7 @@ struct Kept {
 
 impl<'a> Session<'a> {
     /// The questions that are answered.
-    pub const QUESTIONS: [&'static str; 17] = [
+    pub const QUESTIONS: [&'static str; 18] = [
         "model",
         "tokens",
         "run",
@@ -63,13 +66,23 @@ impl<'a> Session<'a> {
         "effects",
         "nearest",
         "plane",
+        "neurons",
     ];
 
     /// Begins with a look at what values the model has.
     pub fn new(subject: &'a Subject) -> Result<Self> {
         let pieces = subject.tokenizer.as_ref().map(Pieces::of).transpose()?;
         let first = subject.ids.first().copied().unwrap_or(0);
-        let flow = Flow::of(subject.model.as_ref(), &[first], None, None)?;
+        let source =
+            subject.sources.as_ref().map(|sources| (&sources.source, sources.source.ids()));
+        if let Some((source, ids)) = &source {
+            source.set(&ids[..ids.len().min(1)]);
+        }
+        let flow = Flow::of(subject.model.as_ref(), &[first], None, None);
+        if let Some((source, ids)) = &source {
+            source.set(ids);
+        }
+        let flow = flow?;
         let outline = flow.stages.into_iter().map(|stage| (stage.name, stage.shape)).collect();
         Ok(Self {
             subject,
@@ -77,6 +90,7 @@ impl<'a> Session<'a> {
             outline,
             updates: None,
             plane: None,
+            neurons: Vec::new(),
             flows: VecDeque::new(),
             values: VecDeque::new(),
         })
@@ -85,6 +99,7 @@ impl<'a> Session<'a> {
     /// The answer to a question by its name: one of [`Session::QUESTIONS`].
     pub fn answer(&mut self, name: &str, body: &Value) -> Result<Value> {
         let ask = Ask(body);
+        self.read_source(ask)?;
         match name {
             "model" => answers::model::model(self),
             "tokens" => answers::model::tokens(self, ask),
@@ -103,6 +118,7 @@ impl<'a> Session<'a> {
             "effects" => answers::changes::effects(self, ask),
             "nearest" => answers::geometry::nearest(self, ask),
             "plane" => answers::geometry::plane(self, ask),
+            "neurons" => answers::neurons::neurons(self, ask),
             _ => {
                 Err(Error::new(format!("there is no question '{name}'"), "see Session::QUESTIONS"))
             }
@@ -114,6 +130,26 @@ impl<'a> Session<'a> {
         self.flows.clear();
         self.values.clear();
         self.plane = None;
+        self.neurons.clear();
+    }
+
+    /// The source of the question, of a model that reads one.
+    fn read_source(&mut self, ask: Ask<'_>) -> Result<()> {
+        let Some(sources) = &self.subject.sources else { return Ok(()) };
+        let ids = ask.ids("source")?;
+        if ids.is_empty() || ids == sources.source.ids() {
+            return Ok(());
+        }
+        checked(self.model(), &ids)?;
+        sources.source.set(&ids);
+        self.flows.clear();
+        self.values.clear();
+        Ok(())
+    }
+
+    /// The tokens of the source, of a model that reads one.
+    pub(crate) fn source(&self) -> Vec<u32> {
+        self.subject.sources.as_ref().map(|sources| sources.source.ids()).unwrap_or_default()
     }
 
     pub(crate) fn model(&self) -> &'a dyn Model {
@@ -129,6 +165,30 @@ impl<'a> Session<'a> {
     pub(crate) fn ids(&self, ask: Ask<'_>) -> Result<Vec<u32>> {
         let ids = ask.ids("ids")?;
         checked(self.model(), &ids)?;
+        Ok(ids)
+    }
+
+    /// The tokens of a prompt, after the token that begins texts, if there is one; of an encoder-decoder, a
+    /// target after the token that begins targets.
+    pub(crate) fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
+        let Some(sources) = &self.subject.sources else {
+            let mut ids = self.encode(text)?;
+            ids.splice(0..0, self.subject.begin.filter(|begin| ids.first() != Some(begin)));
+            return Ok(ids);
+        };
+        let mut ids = if text.is_empty() { Vec::new() } else { self.encode(text)? };
+        if ids.first() != Some(&sources.begin) {
+            ids.insert(0, sources.begin);
+        }
+        Ok(ids)
+    }
+
+    /// The tokens of a source, its end included.
+    pub(crate) fn encode_source(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text)?;
+        if let Some(end) = self.subject.sources.as_ref().and_then(|sources| sources.end) {
+            ids.extend((ids.last() != Some(&end)).then_some(end));
+        }
         Ok(ids)
     }
 
@@ -160,7 +220,7 @@ impl<'a> Session<'a> {
 
     /// Are so many tokens too many to keep all of their values?
     pub(crate) fn is_long(&self, tokens: usize) -> bool {
-        self.bytes_of(tokens) > WHOLE
+        self.bytes_of(tokens.max(self.source().len())) > WHOLE
     }
 
     /// The stages of a prompt; of a long one only those of the residual stream and the logits. One
@@ -185,7 +245,8 @@ impl<'a> Session<'a> {
         };
         let most = self.subject.most_bytes.map(|most| most as usize);
         let start = Instant::now();
-        let flow = Rc::new(Flow::only(self.model(), ids, target, only, most)?);
+        let flow = Flow::only(self.model(), ids, target, only, most)?;
+        let flow = Rc::new(flow.about(self.source()));
         let milliseconds = start.elapsed().as_secs_f64() * 1e3;
         // A flow with a target replaces the same one without.
         self.flows.retain(|kept| kept.flow.ids != ids);

@@ -5,7 +5,7 @@ use hearken_explain::Flow;
 use hearken_nn::config::{DecoderConfig, StackConfig};
 use hearken_nn::models::{Decoder, Encoder, Model};
 use hearken_nn::variants;
-use hearken_page::{MOST_BODY, Session, Subject, export, serve};
+use hearken_page::{MOST_BODY, Session, Subject, Texts, export, serve};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +24,18 @@ fn subject(model: impl Model + 'static) -> Subject {
     let tokenizer = (model.config().vocabulary() == 27).then(repeats::tokenizer);
     let name = "a test".to_owned();
     let model = Box::new(model);
-    Subject { model, tokenizer, name, ids: IDS.to_vec(), target: None, most_bytes: None }
+    let (ids, texts) = (IDS.to_vec(), Texts::default());
+    Subject {
+        model,
+        tokenizer,
+        name,
+        ids,
+        begin: None,
+        target: None,
+        most_bytes: None,
+        sources: None,
+        texts,
+    }
 }
 
 /// Numbers of an answer, from their bits.
@@ -353,4 +364,28 @@ fn strangers_are_refused_and_two_hundred_clients_are_served_or_told_to_wait() {
     assert!(count(200) >= 64, "{codes:?}");
     println!("{} answered, {} told to wait", count(200), count(503));
     assert_eq!(request(address, &post("run"), run.as_bytes()).0, 200, "it lives on");
+}
+
+/// So many slow questions that the queue is full: each is answered or told to come back, none hangs.
+#[test]
+fn overload_is_told_to_wait() {
+    let address = server();
+    let codes: Vec<u16> = std::thread::scope(|scope| {
+        let client = |i: usize| {
+            // 144 passes each.
+            let body = json!({ "ids": IDS, "target": [6, 3], "parameter": true, "index": i,
+                "name": "blocks.0.attention.qkv.weight" });
+            let head = format!("POST /api/check HTTP/1.1\r\nHost: {address}");
+            scope.spawn(move || request(address, &head, body.to_string().as_bytes()).0)
+        };
+        let all: Vec<_> = (0..120).map(client).collect();
+        all.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let count = |code: u16| codes.iter().filter(|c| **c == code).count();
+    println!("{} answered, {} refused", count(200), count(503));
+    assert_eq!(count(200) + count(503), 120, "{codes:?}");
+    assert!(count(503) > 0 && count(200) >= 64, "{codes:?}");
+    let head = format!("POST /api/run HTTP/1.1\r\nHost: {address}");
+    let run = json!({ "ids": IDS }).to_string();
+    assert_eq!(request(address, &head, run.as_bytes()).0, 200, "it lives on");
 }

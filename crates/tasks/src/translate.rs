@@ -163,6 +163,11 @@ impl<'a> Translator<'a> {
         Ok(Self { model, tokenizer, frame, ends })
     }
 
+    /// The token that begins targets, and the one that ends sources and targets.
+    pub fn begin_and_end(&self) -> [u32; 2] {
+        [self.frame.begin, self.frame.end]
+    }
+
     /// The most tokens of a source, its end included.
     pub fn most_tokens(&self) -> usize {
         self.model.context()

@@ -15,7 +15,7 @@ mod calibration;
 mod encoders;
 mod pairs;
 mod shots;
-mod subject;
+pub(crate) mod subject;
 
 use crate::failure::Failure;
 use crate::kept::Kept;
@@ -189,7 +189,7 @@ Keys of --json for language models:
 /// A part of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-enum Split {
+pub(crate) enum Split {
     All,
     Train,
     Validation,

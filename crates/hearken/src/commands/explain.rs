@@ -3,6 +3,7 @@
 mod page;
 mod terminal;
 
+use crate::commands::reading::Texts;
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
@@ -10,9 +11,11 @@ use hearken::data::tokenizer::{Pieces, Tokenizer};
 use hearken::explain::arithmetic::line;
 use hearken::explain::attribution::{contributions, lens};
 use hearken::explain::update::Updates;
-use hearken::explain::{Flow, Focus, Stage, intervene, roles};
+use hearken::explain::{Flow, Focus, Source, Stage, WithSource, intervene, roles, stack_prefix};
 use hearken::infer::sampler::Sampling;
 use hearken::nn::models::Model;
+use hearken::tasks::OpenModel;
+use hearken::tasks::translate::Translator;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -31,9 +34,17 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     tokenizer: TokenizerArguments,
 
-    /// The text
-    #[arg(long, value_name = "TEXT", required_unless_present_any = ["ids", "page"])]
+    /// The text; of an encoder-decoder, the target so far [default there: nothing yet]
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["ids", "page", "source", "source_ids"])]
     prompt: Option<String>,
+
+    /// The source, of an encoder-decoder
+    #[arg(long, value_name = "TEXT")]
+    source: Option<String>,
+
+    /// Tokens of the source instead of a text
+    #[arg(long, value_name = "IDS", conflicts_with = "source")]
+    source_ids: Option<String>,
 
     /// Tokens instead of a text, such as 1,2,3
     #[arg(long, value_name = "IDS", conflicts_with = "prompt")]
@@ -95,6 +106,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", requires = "page")]
     port: Option<u16>,
 
+    /// Texts that show what excites neurons on the page [default: what the run has held out]
+    #[arg(long, value_name = "FILE")]
+    data: Vec<PathBuf>,
+
     /// Write the page with the numbers of this prompt to one file
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     out: Option<PathBuf>,
@@ -107,15 +122,17 @@ Examples:
   hearken explain --model DIR --ids 1,2,3 --target 4 --json
   hearken explain --model DIR --page
   hearken explain --model DIR --prompt 'The cat sat on' --out page.html
+  hearken explain --model runs/dates --source 'the third of March 2021' --prompt 2021 --target -
 
 Keys of --json:
   tokens            per token: id, text, bytes, its characters (start) and the merges after that
   stages            per stage of the chosen block and of what surrounds the blocks: name, sentence,
                     formula, shape, values, place, arithmetic; with --target gradient, gradient_norm
-  heads             per head: layer, head, entropy, role, score
+  heads             per head: site, layer, head, entropy, role, score
   candidates, chosen   what may follow, and what is drawn; of decoders
   lens, contributions  of decoders with pre-norm
-  loss, effects, update   with --target";
+  loss, effects, update   with --target
+Names of an encoder-decoder begin with encoder. and decoder.";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let sampling = Sampling {
@@ -132,17 +149,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::input(message, "write --lr 0.001"));
     }
     let open = arguments.model.open()?;
-    if open.model.translates().is_some() {
-        return Err(Failure::input(
-            "explain follows one text through a decoder or an encoder, not a source and a target",
-            "'hearken inspect trace --ids SOURCE --decoder-ids TARGET' writes every value",
-        ));
-    }
     let tokenizer = arguments.tokenizer.of(&open)?;
-    if arguments.page || arguments.out.is_some() {
-        return page::run(arguments, open, tokenizer);
+    let shown = arguments.page || arguments.out.is_some();
+    let texts =
+        if shown { page::texts(arguments, &open, tokenizer.as_ref())? } else { Texts::default() };
+    let begin = begin(&open, tokenizer.as_ref());
+    let (open, sources) = with_source(arguments, open, tokenizer.as_ref())?;
+    if shown {
+        return page::run(arguments, open, tokenizer, sources, texts, begin);
     }
-    let ids = prompt_ids(arguments, tokenizer.as_ref())?;
+    let ids = prompt_ids(arguments, tokenizer.as_ref(), sources.as_ref(), begin)?;
     let model = open.model.as_ref();
     let place = ids.len().saturating_sub(1);
     let target = match &arguments.target {
@@ -155,6 +171,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     numbered("token", arguments.token.unwrap_or(place), ids.len())?;
     let most_bytes = machine::available_bytes().map(|free| free / 2);
     let flow = Flow::of(model, &ids, target, most_bytes)?;
+    let flow = flow.about(sources.map(|sources| sources.source.ids()).unwrap_or_default());
     let focus = Focus {
         head: arguments.head,
         token: arguments.token.unwrap_or(place),
@@ -182,19 +199,92 @@ fn numbered(what: &str, asked: usize, count: usize) -> Result<(), Failure> {
     Err(Failure::input(format!("there is no {what} {asked}"), hint))
 }
 
-fn prompt_ids(arguments: &Arguments, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Failure> {
+/// How an encoder-decoder reads its source.
+struct Sources {
+    source: Source,
+    begin: u32,
+    end: Option<u32>,
+}
+
+/// An encoder-decoder together with its source; any other model as it is.
+fn with_source(
+    arguments: &Arguments,
+    open: OpenModel,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<(OpenModel, Option<Sources>), Failure> {
+    let given = arguments.source.is_some() || arguments.source_ids.is_some();
+    if open.model.translates().is_none() {
+        if given {
+            let hint = "leave --source out: only an encoder-decoder has a source and a target";
+            return Err(Failure::input("this model reads no source", hint));
+        }
+        return Ok((open, None));
+    }
+    let translator = tokenizer.map(|tokenizer| Translator::new(&open, tokenizer)).transpose()?;
+    let ends = translator.as_ref().map(Translator::begin_and_end);
+    // Without a tokenizer, what the directory says; T5 begins targets with token 0.
+    let begin = ends.map_or(open.special.begin.unwrap_or(0), |[begin, _]| begin);
+    let ids = match (&arguments.source_ids, &translator) {
+        (Some(ids), _) => {
+            parse_ids(ids).map_err(|message| Failure::input(message, "write --source-ids 1,2,3"))?
+        }
+        (None, Some(translator)) => {
+            // Something to begin with, if the page is to be opened without more.
+            let text = arguments.source.as_deref().unwrap_or("3 May 1999");
+            let mut sources = translator.sources(&[text])?;
+            sources.list.swap_remove(0)
+        }
+        (None, None) if arguments.source.is_none() => vec![begin],
+        (None, None) => {
+            let hint = "name one with --tokenizer, or give --source-ids 1,2,3";
+            return Err(Failure::input("the model has no tokenizer.json", hint));
+        }
+    };
+    if !given && !arguments.page {
+        let hint = "give its text with --source, and the target so far with --prompt";
+        return Err(Failure::input("an encoder-decoder needs a source", hint));
+    }
+    drop(translator);
+    let model = WithSource::new(open.model, &ids)?;
+    let source = model.source();
+    let open = OpenModel { model: Box::new(model), ..open };
+    Ok((open, Some(Sources { source, begin, end: ends.map(|[_, end]| end) })))
+}
+
+/// The token that `generate` puts before every prompt, too.
+fn begin(open: &OpenModel, tokenizer: Option<&Tokenizer>) -> Option<u32> {
+    let writes = open.model.generates().is_some() && open.model.translates().is_none();
+    tokenizer.filter(|_| writes).and_then(|tokenizer| open.begin(tokenizer))
+}
+
+fn prompt_ids(
+    arguments: &Arguments,
+    tokenizer: Option<&Tokenizer>,
+    sources: Option<&Sources>,
+    begin: Option<u32>,
+) -> Result<Vec<u32>, Failure> {
     if let Some(ids) = &arguments.ids {
         return parse_ids(ids).map_err(|message| Failure::input(message, "write --ids 1,2,3"));
+    }
+    if let Some(sources) = sources {
+        let text = arguments.prompt.as_deref().unwrap_or_default();
+        let encoded = match tokenizer {
+            Some(tokenizer) if !text.is_empty() => tokenizer.encode_allowing_special(text)?,
+            _ => Vec::new(),
+        };
+        let begun = encoded.first() == Some(&sources.begin);
+        return Ok((!begun).then_some(sources.begin).into_iter().chain(encoded).collect());
     }
     let text = arguments.prompt.as_deref().unwrap_or_default();
     let Some(tokenizer) = tokenizer else {
         let message = "the model has no tokenizer.json";
         return Err(Failure::input(message, "name one with --tokenizer, or give --ids 1,2,3"));
     };
-    let ids = tokenizer.encode_allowing_special(text)?;
+    let mut ids = tokenizer.encode_allowing_special(text)?;
     if ids.is_empty() {
         return Err(Failure::input("an empty prompt", "give at least one token"));
     }
+    ids.splice(0..0, begin.filter(|begin| ids.first() != Some(begin)));
     Ok(ids)
 }
 
@@ -257,7 +347,7 @@ impl Report<'_> {
             "stages": self.stages().map(|stage| self.stage(stage)).collect::<Vec<_>>(),
         });
         let heads = roles::roles(&self.flow).into_iter().map(|head| {
-            json!({ "layer": head.layer, "head": head.head, "entropy": head.entropy,
+            json!({ "site": head.site, "layer": head.layer, "head": head.head, "entropy": head.entropy,
                 "role": head.role.map(|(name, _)| name), "score": head.role.map(|(_, s)| s) })
         });
         report["heads"] = heads.collect::<Vec<_>>().into();
@@ -319,7 +409,8 @@ impl Report<'_> {
 
     /// A step of AdamW, taken and taken back, and what it did to one weight.
     fn update(&self, target: (usize, u32)) -> Result<Value, Failure> {
-        let name = format!("blocks.{}.attention.qkv.weight", self.arguments.layer);
+        let prefix = stack_prefix(self.model);
+        let name = format!("{prefix}blocks.{}.attention.qkv.weight", self.arguments.layer);
         let Some(weight) = hearken::explain::parameter(self.model, &name) else {
             return Ok(Value::Null);
         };

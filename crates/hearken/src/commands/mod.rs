@@ -15,6 +15,7 @@ pub(crate) mod lesson;
 pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod presets;
+pub(crate) mod reading;
 pub(crate) mod report;
 pub(crate) mod texts;
 pub(crate) mod tokenizer;

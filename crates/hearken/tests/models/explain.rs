@@ -108,3 +108,42 @@ fn the_page_is_written_to_one_file_and_served_on_this_machine_only() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("hearken"), "{answer:.200}");
     run(&mut with_model(&["explain"], directory.path(), &["--page", "--json"])).refused("--json");
 }
+
+#[test]
+fn neurons_are_listed_and_shown_with_the_texts_that_excite_them() {
+    let directory = model_directory();
+    write_model(directory.path());
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text.txt");
+    std::fs::write(&text, "abcabd bca\ncab dab cad bad\n".repeat(20)).unwrap();
+    let ask = |rest: &[&str]| {
+        let rest = [&["--layer", "1", "--data", text.to_str().unwrap()], rest].concat();
+        run(&mut with_model(&["inspect", "neuron"], directory.path(), &rest))
+    };
+    let json = parse(&ask(&["--neuron", "5", "--top", "3", "--json"]).succeeded().stdout);
+    assert_eq!(json["stage"], "blocks.1.feed_forward.active");
+    let places = json["neurons"][0]["places"].as_array().unwrap();
+    assert_eq!((places.len(), &json["neurons"][0]["neuron"]), (3, &serde_json::json!(5)));
+    let values: Vec<f64> = places.iter().map(|place| place["value"].as_f64().unwrap()).collect();
+    assert!(values.windows(2).all(|pair| pair[0] >= pair[1]), "{values:?}");
+    assert_eq!(places[0]["context"]["token"].as_str().unwrap().chars().count(), 1);
+    let listed = parse(&ask(&["--top", "4", "--json"]).succeeded().stdout);
+    let selective: Vec<f64> = listed["neurons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|neuron| neuron["selectivity"].as_f64().unwrap())
+        .collect();
+    assert!(selective.len() == 4 && selective.windows(2).all(|pair| pair[0] >= pair[1]));
+    let told = ask(&["--neuron", "5", "--top", "3"]).succeeded().stdout;
+    assert!(told.contains("neuron 5: ") && told.matches('[').count() >= 3, "{told}");
+    let told = ask(&["--top", "2"]).succeeded().stdout;
+    assert!(told.contains("the token that excites it most"), "{told}");
+    ask(&["--neuron", "99999"]).refused("there is no neuron 99999");
+    ask(&["--top", "0"]).refused("--top 0");
+    let layer = ["--layer", "7", "--data", text.to_str().unwrap()];
+    run(&mut with_model(&["inspect", "neuron"], directory.path(), &layer))
+        .refused("there is no block 7");
+    let none = ["--neuron", "5"];
+    run(&mut with_model(&["inspect", "neuron"], directory.path(), &none)).refused("--data FILE");
+}

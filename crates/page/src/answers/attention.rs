@@ -18,9 +18,10 @@ pub(crate) fn heads(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let unknown = || Error::new(format!("there is no attention '{site}'"), "see the map");
     let shape = session.outline.iter().find(|(known, _)| *known == name).map(|(_, shape)| shape);
     let heads = *shape.and_then(|shape| shape.first()).ok_or_else(unknown)?;
-    let texts: Vec<String> = ids.iter().map(|id| session.text(*id)).collect();
-    let texts = session.pieces.is_some().then_some(&texts[..]);
     let flow = session.flow(&ids, None)?;
+    let ids_of_rows = flow.rows_of(&name);
+    let texts: Vec<String> = ids_of_rows.iter().map(|id| session.text(*id)).collect();
+    let texts = session.pieces.is_some().then_some(&texts[..]);
     let whole = flow.value(&name).cloned();
     let alone = if whole.is_some() { Vec::new() } else { session.all_heads(&ids, &name)? };
     let mut found = Vec::new();
@@ -36,13 +37,16 @@ pub(crate) fn heads(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
         let matrix = Matrix { data, rows, columns };
         let each: Vec<&[f32]> = (0..rows).map(|row| matrix.row(row)).collect();
         // Roles are about one sequence that attends to itself.
-        let own = rows == ids.len() && columns == ids.len();
-        let role = own.then(|| roles::of_head(block(site).unwrap_or(0), head, &each, &ids, texts));
+        let crossed = site.ends_with("cross_attention");
+        let own = !crossed && rows == ids_of_rows.len() && columns == rows;
+        let layer = block(site).unwrap_or(0);
+        let role = own.then(|| roles::of_head(layer, head, &each, ids_of_rows, texts));
         let entropies: Vec<f32> = each.iter().map(|row| entropy(row)).collect();
+        let mean = entropies.iter().copied().map(f64::from).sum::<f64>() / rows.max(1) as f64;
         let scores = role.iter().flat_map(|role| &role.scores);
         let scores = scores.map(|(name, score)| json!({ "name": name, "score": score }));
         found.push(json!({ "head": head, "picture": matrix.thumbnail(SIDE),
-            "entropy": role.as_ref().map(|role| role.entropy), "entropies": floats(&entropies),
+            "entropy": role.as_ref().map_or(mean, |role| role.entropy), "entropies": floats(&entropies),
             "role": role.as_ref().and_then(|role| role.role.map(|(name, _)| name)),
             "score": role.as_ref().and_then(|role| role.role.map(|(_, score)| score)),
             "scores": scores.collect::<Vec<_>>() }));

@@ -45,7 +45,7 @@ pub(crate) fn cache(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     });
     let (groups, key, value) = (stack.kv_heads(), stack.head_width(), stack.value_width());
     let weights: usize = model.parameters().iter().map(|p| p.shape().len()).sum();
-    let tokens = ids.len();
+    let (tokens, source) = (ids.len(), session.source().len());
     // Keys and values of one token in one layer, f32.
     let each = 4 * groups * (key + value);
     Ok(json!({
@@ -58,6 +58,9 @@ pub(crate) fn cache(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
         "allocated": { "after_prompt": prefill_bytes, "after_step": slot.bytes() },
         "milliseconds": { "prompt": prefill, "step": step, "without_cache": again },
         "difference": difference,
+        // Keys and values of a source are computed once, and read in every step.
+        "source": (source > 0).then(|| json!({ "tokens": source,
+            "bytes": 4 * stack.heads * (key + value) * stack.layers * source })),
         "all_heads": 4 * stack.heads * (key + value) * stack.layers,
     }))
 }

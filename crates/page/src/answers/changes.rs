@@ -86,7 +86,7 @@ fn read_change(session: &Session<'_>, ask: Ask<'_>) -> Result<Change> {
     }
     if ask.get("patch").is_some() {
         let other = match ask.get("text") {
-            Some(_) => session.encode(ask.text("text")?)?,
+            Some(_) => session.encode_prompt(ask.text("text")?)?,
             None => ask.ids("other")?,
         };
         checked(session.model(), &other)?;

@@ -6,6 +6,7 @@ pub(crate) mod changes;
 pub(crate) mod geometry;
 pub(crate) mod learning;
 pub(crate) mod model;
+pub(crate) mod neurons;
 pub(crate) mod prediction;
 pub(crate) mod values;
 

@@ -25,11 +25,12 @@ pub(crate) fn model(session: &Session<'_>) -> Result<Value> {
             None => parts.push((name, vec![parameter])),
         }
     }
-    let parts: Vec<Value> = parts.iter().map(|(name, own)| part_json(name, own)).collect();
+    let order = blocks(session);
+    let parts: Vec<Value> = parts.iter().map(|(name, own)| part_json(name, own, &order)).collect();
     let stages = session.outline.iter().map(|(name, shape)| {
         let ((sentence, _), formula) = (words(name), formula(name, &config));
         json!({ "name": name, "shape": symbolic(name, shape), "sentence": sentence,
-            "formula": formula, "block": block(name), "part": part(name) })
+            "formula": formula, "block": place_of(name, &order), "part": part(name) })
     });
     // What a target of one token or one label fits.
     let kind_of_target = TargetKind::of(model);
@@ -39,6 +40,10 @@ pub(crate) fn model(session: &Session<'_>) -> Result<Value> {
         "name": subject.name, "kind": kind(session), "summary": config.summary(),
         "parameters": total, "bytes": 4 * total, "parts": parts,
         "stages": stages.collect::<Vec<_>>(),
+        "blocks": order.iter().map(|name| title(name)).collect::<Vec<_>>(),
+        "source": subject.sources.as_ref().map(|sources| json!({ "ids": sources.source.ids(),
+            "begin": sources.begin })),
+        "texts": subject.texts.rows.len(),
         "vocabulary": config.vocabulary(), "context": config.context(), "labels": labels,
         "stack": { "layers": stack.layers, "width": stack.width, "heads": stack.heads,
             "kv_heads": stack.kv_heads(), "head_width": stack.head_width(),
@@ -58,9 +63,43 @@ pub(crate) fn model(session: &Session<'_>) -> Result<Value> {
     }))
 }
 
+/// The blocks in the order in which they are computed: `blocks.0`, or `encoder.blocks.0`, …
+fn blocks(session: &Session<'_>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in session.outline.iter().filter_map(|(name, _)| block_name(name)) {
+        if found.iter().all(|known| known != name) {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+/// What stands before a part of a block.
+fn block_name(name: &str) -> Option<&str> {
+    block(name)?;
+    name[..name.len() - part(name).len()].strip_suffix('.')
+}
+
+/// The number of the block of a stage or a parameter, counted over both stacks.
+fn place_of(name: &str, blocks: &[String]) -> Option<usize> {
+    let own = block_name(name)?;
+    blocks.iter().position(|block| block == own)
+}
+
+/// `block 0`, or `encoder 0` and `decoder 0`.
+fn title(block: &str) -> String {
+    let number = block.rsplit('.').next().unwrap_or_default();
+    match block.split_once(".blocks.") {
+        Some((stack, _)) => format!("{stack} {number}"),
+        None => format!("block {number}"),
+    }
+}
+
 fn kind(session: &Session<'_>) -> &'static str {
     let model = session.model();
-    if model.generates().is_some() {
+    if session.subject.sources.is_some() {
+        "encoder-decoder"
+    } else if model.generates().is_some() {
         "decoder"
     } else if model.encodes().is_some() {
         "encoder"
@@ -82,7 +121,7 @@ fn part_of(parameter: &str) -> String {
     format!("{prefix}{own}")
 }
 
-fn part_json(name: &str, own: &[&Param]) -> Value {
+fn part_json(name: &str, own: &[&Param], blocks: &[String]) -> Value {
     let count: usize = own.iter().map(|p| p.shape().len()).sum();
     // Two operations, a product and a sum, for every number of a matrix that a token is multiplied
     // with; tables are looked up.
@@ -91,7 +130,8 @@ fn part_json(name: &str, own: &[&Param]) -> Value {
     let parameters = own
         .iter()
         .map(|p| json!({ "name": p.name(), "shape": p.shape().dims(), "count": p.shape().len() }));
-    json!({ "name": name, "block": block(name), "count": count, "bytes": 4 * count,
+    let first = own.first().map_or("", |p| p.name());
+    json!({ "name": name, "block": place_of(first, blocks), "count": count, "bytes": 4 * count,
         "operations": 2 * multiplied, "parameters": parameters.collect::<Vec<_>>() })
 }
 
@@ -100,10 +140,14 @@ fn symbolic(name: &str, shape: &[usize]) -> Vec<String> {
     let square = crate::session::is_square(name);
     let mut dims: Vec<String> = shape.iter().map(ToString::to_string).collect();
     let n = dims.len();
+    let source = name.starts_with("encoder.")
+        || name.ends_with("cross_attention.keys")
+        || name.ends_with("cross_attention.values");
+    let rows = if source { "S" } else { "T" };
     if square && n == 3 {
-        (dims[1], dims[2]) = ("T".to_owned(), "S".to_owned());
+        (dims[1], dims[2]) = (rows.to_owned(), "S".to_owned());
     } else if n >= 2 && shape[n - 2] == 1 {
-        "T".clone_into(&mut dims[n - 2]);
+        rows.clone_into(&mut dims[n - 2]);
     }
     dims
 }
@@ -111,7 +155,18 @@ fn symbolic(name: &str, shape: &[usize]) -> Vec<String> {
 /// What each token of a text, or each of these ids, is made of.
 pub(crate) fn tokens(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let ids = match ask.get("text") {
-        Some(_) => session.encode(ask.text("text")?)?,
+        Some(_) => {
+            let text = ask.text("text")?;
+            match ask.get("as").and_then(Value::as_str) {
+                None => session.encode(text)?,
+                Some("prompt") => session.encode_prompt(text)?,
+                Some("source") => session.encode_source(text)?,
+                Some(other) => {
+                    let message = format!("'{other}' is nothing that tokens are for");
+                    return Err(Error::new(message, "write prompt or source"));
+                }
+            }
+        }
         None => ask.ids("ids")?,
     };
     if ids.is_empty() {

@@ -75,15 +75,15 @@ impl Subject {
 }
 
 /// Windows of `context` tokens, how many tokens count, and the bytes that those stand for.
-pub(super) struct Measured {
-    pub(super) examples: Box<dyn Examples>,
-    pub(super) targets: usize,
-    pub(super) bytes: u64,
-    pub(super) context: usize,
+pub(crate) struct Measured {
+    pub(crate) examples: Box<dyn Examples>,
+    pub(crate) targets: usize,
+    pub(crate) bytes: u64,
+    pub(crate) context: usize,
 }
 
 /// What a run has generated and held out, in the windows in which its evaluations see it.
-pub(super) fn generated(
+pub(crate) fn generated(
     what: Generated,
     (count, seed): (usize, u64),
     context: usize,
@@ -143,7 +143,7 @@ pub(super) fn text(
 }
 
 /// The tokens of the part that was asked for, and its bytes.
-pub(super) fn read(
+pub(crate) fn read(
     paths: &[PathBuf],
     field: &str,
     split: Split,

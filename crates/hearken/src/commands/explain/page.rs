@@ -1,6 +1,7 @@
 //! `hearken explain --page` and `--out`.
 
-use super::{Arguments, prompt_ids, target_id};
+use super::{Arguments, Sources, prompt_ids, target_id};
+use crate::commands::reading::{self, Texts};
 use crate::failure::Failure;
 use crate::machine;
 use crate::terminal::say;
@@ -13,14 +14,35 @@ use std::path::Path;
 /// What the page begins with, if nothing else is asked for and the tokenizer can read it.
 const FIRST: [&str; 2] = ["The cat sat on", "abcabcab"];
 
+/// Tokens of texts that neurons are shown, at most; the page reads as many as it can in a few seconds.
+const MOST_TOKENS: usize = 20_000;
+
+/// What neurons are shown: files, or what the run has held out. A page without texts shows what the
+/// prompt does to them.
+pub(super) fn texts(
+    arguments: &Arguments,
+    open: &OpenModel,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Texts, Failure> {
+    let Some(tokenizer) = tokenizer else { return Ok(Texts::default()) };
+    let found = reading::texts(open, tokenizer, &arguments.data, MOST_TOKENS);
+    if arguments.data.is_empty() { Ok(found.unwrap_or_default()) } else { found }
+}
+
 pub(super) fn run(
     arguments: &Arguments,
     open: OpenModel,
     tokenizer: Option<Tokenizer>,
+    sources: Option<Sources>,
+    texts: Texts,
+    begin: Option<u32>,
 ) -> Result<(), Failure> {
-    let given = arguments.prompt.is_some() || arguments.ids.is_some();
-    let ids =
-        if given { prompt_ids(arguments, tokenizer.as_ref())? } else { first(tokenizer.as_ref()) };
+    let given = arguments.prompt.is_some() || arguments.ids.is_some() || sources.is_some();
+    let ids = if given {
+        prompt_ids(arguments, tokenizer.as_ref(), sources.as_ref(), begin)?
+    } else {
+        begin.into_iter().chain(first(tokenizer.as_ref())).collect()
+    };
     open.check(&ids)?;
     let target = match &arguments.target {
         Some(text) => {
@@ -32,7 +54,12 @@ pub(super) fn run(
     };
     let name = name_of(&open.directory);
     let most_bytes = machine::available_bytes().map(|free| free as u64 / 2);
-    let subject = Subject { model: open.model, tokenizer, name, ids, target, most_bytes };
+    let texts = hearken_page::Texts { name: texts.name, rows: texts.rows };
+    let sources =
+        sources.map(|Sources { source, begin, end }| hearken_page::Sources { source, begin, end });
+    let model = open.model;
+    let subject =
+        Subject { model, tokenizer, name, ids, begin, target, most_bytes, sources, texts };
     if let Some(path) = &arguments.out {
         let page = hearken_page::export(&subject)?;
         std::fs::write(path, &page).map_err(hearken::Error::io("write", path))?;

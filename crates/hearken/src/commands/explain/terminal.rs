@@ -21,13 +21,15 @@ impl Report<'_> {
         let list = |key: &str| found[key].as_array().cloned().unwrap_or_default();
         writeln!(out, "\n{}", terminal.bold("heads: where their weights go"))?;
         for head in list("heads") {
+            let site = head["site"].as_str().unwrap_or_default();
+            let stack = if site.starts_with("encoder.") { "encoder " } else { "" };
             let role = match head["role"].as_str() {
                 Some(role) => format!("{role} {}", number(&head["score"])),
                 None => "no role found".to_owned(),
             };
             writeln!(
                 out,
-                "  block {} head {}: {role}, entropy {}",
+                "  {stack}block {} head {}: {role}, entropy {}",
                 head["layer"],
                 head["head"],
                 number(&head["entropy"])

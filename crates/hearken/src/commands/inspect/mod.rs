@@ -1,6 +1,7 @@
 //! `hearken inspect`: the numbers inside a model, as tables and as files.
 
 mod input;
+mod neuron;
 mod numbers;
 mod output;
 mod probe;
@@ -28,12 +29,14 @@ Examples:
   hearken inspect gradients --prompt 'Mia the fox' --out gradients.safetensors
   hearken inspect trace --prompt 'Mia the fox' --only 'blocks.0.*'
   hearken inspect logits --model DIR --ids 1,2,3 --out logits.npy
+  hearken inspect neuron --model runs/stories --layer 1
   hearken inspect probe --model runs/stories --svg probe.svg";
 
 #[derive(Subcommand)]
 enum What {
     Gradients(numbers::GradientArguments),
     Logits(numbers::LogitArguments),
+    Neuron(neuron::Arguments),
     Probe(probe::Arguments),
     Trace(trace::Arguments),
     Weights(weights::Arguments),
@@ -43,6 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Gradients(arguments) => numbers::gradients(arguments),
         What::Logits(arguments) => numbers::logits(arguments),
+        What::Neuron(arguments) => neuron::run(arguments),
         What::Probe(arguments) => probe::run(arguments),
         What::Trace(arguments) => trace::run(arguments),
         What::Weights(arguments) => weights::run(arguments),
