@@ -20,6 +20,8 @@ pub struct Request {
     pub seed: u64,
     /// A text of the user's own, for studies that read one; generated stories, if there is none.
     pub data: Vec<PathBuf>,
+    /// The share of its steps that each training takes: 1, but for tests.
+    pub share: f64,
     /// No more than this, or an error before anything is trained.
     pub most_seconds: Option<f64>,
     /// How progress is shown.
@@ -37,6 +39,7 @@ impl Request {
             seeds: 0,
             seed: 1337,
             data: Vec::new(),
+            share: 1.0,
             most_seconds: None,
             progress: Mode::detect(false),
             stop: Stop::default(),
@@ -46,6 +49,11 @@ impl Request {
     /// `quick` or `full`, whichever applies.
     pub fn sized<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
+    }
+
+    /// So many steps, or the [share](Self::share) of them.
+    pub fn steps(&self, steps: u64) -> u64 {
+        ((steps as f64 * self.share) as u64).max(1)
     }
 
     /// Does this contender take part?

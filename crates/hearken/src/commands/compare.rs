@@ -132,6 +132,7 @@ fn request(study: &'static Study, arguments: &Arguments) -> Result<Request, Fail
         seeds: arguments.seeds.map_or(0, usize::from),
         seed: arguments.seed,
         data: arguments.data.clone(),
+        share: 1.0,
         most_seconds: minutes.map(|minutes| 60.0 * minutes),
         progress: Mode::detect(arguments.quiet),
         stop: interrupt::prepare()?,
