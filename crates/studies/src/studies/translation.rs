@@ -9,25 +9,26 @@
 use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::page::seeds_in_words;
 use crate::request::Request;
+use crate::rows::CURRICULUM;
 use crate::sizes::{nearest, parameters, training, transformer};
 use crate::statistics::{Sample, Verdict, best, verdict};
 use crate::study::{Contender, Study};
 use crate::trials::{Watch, seconds_of_a_step, seconds_of_all, trials};
-use hearken_base::Result;
-use hearken_data::conversions::Conversion;
+use hearken_base::{Error, Result};
+use hearken_data::batches::{Frame, MadePairs};
+use hearken_data::conversions::{self, Conversion};
+use hearken_data::tokenizer::Special;
 use hearken_nn::config::{
     CellKind, EncoderDecoderConfig, ModelConfig, RecurrentSeq2seqConfig, SourceAttention,
 };
 use hearken_nn::models;
 use hearken_nn::scope::Weights;
 use hearken_show::number::{duration, percent, thousands};
-use hearken_tasks::config::Generated;
-use hearken_tasks::data::Workplace;
-use hearken_tasks::encoder::HoldOut;
-use hearken_tasks::{PairData, RunConfig, Seq2Seq, TaskConfig};
+use hearken_tasks::{PairData, Seq2Seq, TaskConfig};
+use hearken_tensor::rng::Rng;
 use hearken_train::{Better, TrainConfig};
 use serde_json::json;
-use std::path::Path;
+use std::sync::Arc;
 
 /// See the [module](self).
 pub(crate) const STUDY: Study = Study {
@@ -58,6 +59,8 @@ const CONTEXT: usize = 48;
 const RANGE: usize = 5;
 /// Held-out numbers among which some of every length are looked for: long ones are rare.
 const DRAWN: usize = 6000;
+/// Draws of a training pair until it has the length that is wanted.
+const DRAWS: u64 = 48;
 /// The held-out numbers are the same for all seeds of training.
 const HELD_OUT_SEED: u64 = 1337;
 
@@ -72,8 +75,8 @@ struct Scale {
     lr: f64,
 }
 
-const QUICK: Scale = Scale { width: 48, rows: 32, steps: 900, held_out: 60, lr: 4e-3 };
-const FULL: Scale = Scale { width: 64, rows: 48, steps: 2500, held_out: 120, lr: 3e-3 };
+const QUICK: Scale = Scale { width: 48, rows: 16, steps: 2500, held_out: 60, lr: 5e-3 };
+const FULL: Scale = Scale { width: 64, rows: 16, steps: 5000, held_out: 120, lr: 4e-3 };
 
 /// The model of a contender, of about as many parameters as the Transformer has.
 fn model(contender: &str, width: usize, vocabulary: usize) -> ModelConfig {
@@ -94,21 +97,69 @@ fn model(contender: &str, width: usize, vocabulary: usize) -> ModelConfig {
 }
 
 /// The task of a contender, with pairs that are made from the seed.
-fn task(contender: &str, scale: &Scale, train: &TrainConfig, request: &Request) -> Result<Seq2Seq> {
-    let data = pairs(scale, train, request)?;
+fn task(contender: &str, scale: &Scale, train: &TrainConfig) -> Result<Seq2Seq> {
+    let data = pairs(train)?;
     let config = model(contender, scale.width, data.tokenizer.vocabulary_size());
     let built = models::build(&config, Weights::Drawn { seed: train.seed });
     Seq2Seq::with(built, data, train, &TaskConfig::default())
 }
 
-fn pairs(scale: &Scale, train: &TrainConfig, request: &Request) -> Result<PairData> {
-    // Vocabulary and sizes do not change what the pairs are.
-    let mut config = RunConfig::new(model("transformer", scale.width, 0));
-    config.train = train.clone();
-    config.data.generated = Some(Generated::Numbers);
-    config.data.stories = 1;
-    let place = Workplace { path: Path::new(""), resumed: false, stop: &request.stop };
-    PairData::prepare(&config, &place, None, HoldOut::Share, &mut |_| {})
+/// Pairs whose sources are short at first, the same for all contenders.
+fn pairs(train: &TrainConfig) -> Result<PairData> {
+    let tokenizer = Arc::new(conversions::tokenizer());
+    let special = |special| {
+        let id = tokenizer.special(special);
+        id.ok_or_else(|| Error::new("the tokenizer of numbers has no end", "this is a bug"))
+    };
+    let (pad, end) = (special(Special::Pad)?, special(Special::Eos)?);
+    let frame = Frame { begin: pad, end, pad };
+    let make = {
+        let (tokenizer, seed, steps) = (tokenizer.clone(), train.seed, train.steps);
+        move |step: u64, row: u64| {
+            let encode = |text: &str| match tokenizer.encode(text) {
+                Ok(ids) => ids,
+                Err(error) => unreachable!("a number that cannot be encoded: {error}"),
+            };
+            let [source, target] = pair(seed, step, row, steps);
+            let mut source = encode(&source);
+            source.push(end);
+            [source, encode(&target)]
+        }
+    };
+    Ok(PairData {
+        batches: Some(Box::new(MadePairs::new(train.batch_size, CONTEXT, frame, make))),
+        tokenizer,
+        held: None,
+        ceiling: None,
+        name: Conversion::Numbers.name().to_owned(),
+        notes: Vec::new(),
+        frame,
+    })
+}
+
+/// A pair of a training step: of a range of lengths that is drawn, all of them alike, out of those that
+/// the step has come to; or shorter, where that range is not met soon.
+fn pair(seed: u64, step: u64, row: u64, steps: u64) -> [String; 2] {
+    let mut rng = Rng::at(seed ^ 0x6c65_6e67_7468, step << 32 | row);
+    let last = Conversion::Numbers.longest()[0] / RANGE - 1;
+    let share = (step as f64 / (CURRICULUM * steps as f64)).min(1.0);
+    let first = RANGE * (1 + rng.below(1 + (share * last as f64) as usize));
+    let draws = (0..DRAWS).map(|i| Conversion::Numbers.pair(seed, step, row * DRAWS + i));
+    let mut shorter = None;
+    for pair in draws {
+        match length(&pair[0]) {
+            length if (first..first + RANGE).contains(&length) => return pair,
+            length if length < first => shorter = Some(pair),
+            _ => {}
+        }
+    }
+    shorter.unwrap_or_else(|| Conversion::Numbers.pair(seed, step, row * DRAWS))
+}
+
+/// Tokens of a number in words: words and hyphens.
+fn length(words: &str) -> usize {
+    let count = |c: char| words.chars().filter(|x| *x == c).count();
+    1 + count(' ') + 2 * count('-')
 }
 
 /// Held-out pairs by the length of their sources.
@@ -119,13 +170,12 @@ struct Held {
 
 impl Held {
     /// At most so many pairs of each range, none of which is seen in training.
-    fn new(most: usize) -> Result<Self> {
-        let tokenizer = hearken_data::conversions::tokenizer();
+    fn new(most: usize) -> Self {
         let [longest, _] = Conversion::Numbers.longest();
         let mut ranges: Vec<(usize, Vec<[String; 2]>)> =
             (RANGE..longest).step_by(RANGE).map(|first| (first, Vec::new())).collect();
         for pair in Conversion::Numbers.held_out(DRAWN, HELD_OUT_SEED) {
-            let length = tokenizer.encode(&pair[0])?.len();
+            let length = length(&pair[0]);
             let range = ranges.iter_mut().find(|r| (r.0..r.0 + RANGE).contains(&length));
             if let Some((_, pairs)) = range
                 && pairs.len() < most
@@ -134,7 +184,7 @@ impl Held {
             }
         }
         ranges.retain(|(_, pairs)| !pairs.is_empty());
-        Ok(Self { ranges })
+        Self { ranges }
     }
 
     fn count(&self) -> usize {
@@ -159,7 +209,7 @@ fn train_one(
     seed: u64,
 ) -> Result<Run> {
     let config = setting(request, scale, seed);
-    let mut task = task(contender, scale, &config, request)?;
+    let mut task = task(contender, scale, &config)?;
     let name = format!("{contender}, seed {seed}");
     let trained = watch.train(&name, &mut task, &config, |_, _, _| Ok(()))?;
     let mut exact = Vec::new();
@@ -182,7 +232,7 @@ fn estimate(request: &Request, scale: &Scale, seeds: usize) -> Result<f64> {
     let mut all = Vec::new();
     for contender in &request.contenders {
         let config = setting(request, scale, 0);
-        let step = seconds_of_a_step(&mut task(contender, scale, &config, request)?, &config)?;
+        let step = seconds_of_a_step(&mut task(contender, scale, &config)?, &config)?;
         all.extend(vec![step * config.steps as f64; seeds]);
     }
     Ok(seconds_of_all(&all))
@@ -191,7 +241,7 @@ fn estimate(request: &Request, scale: &Scale, seeds: usize) -> Result<f64> {
 fn run(request: &Request) -> Result<Outcome> {
     let scale = request.sized(&QUICK, &FULL);
     let seeds = request.seeds(1, 3);
-    let held = Held::new(scale.held_out)?;
+    let held = Held::new(scale.held_out);
     request.announce(estimate(request, scale, seeds.len())?)?;
     let jobs: Vec<(&'static str, u64)> = (request.contenders.iter())
         .flat_map(|contender| seeds.iter().map(|seed| (*contender, *seed)))
@@ -216,7 +266,7 @@ fn outcome(
     held: &Held,
     results: &[(&'static str, Vec<&Run>)],
 ) -> Result<Outcome> {
-    let vocabulary = hearken_data::conversions::tokenizer().vocabulary_size();
+    let vocabulary = conversions::tokenizer().vocabulary_size();
     let size = |name: &str| parameters(&model(name, scale.width, vocabulary));
     let color = |name: &str| STUDY.contenders.iter().position(|c| c.name == name).unwrap_or(0);
     let line = |(name, runs): &(&'static str, Vec<&Run>)| Line {
@@ -331,11 +381,12 @@ fn method(request: &Request, scale: &Scale, seeds: &[u64], held: &Held) -> Vec<S
         format!(
             "Numbers up to 10¹⁸ in English words, with \"and\" and hyphens or without, to their digits. \
              New pairs at every step, the same for all contenders: {} steps of {} pairs, with AdamW \
-             (learning rate {}, half a cosine, clipped at 1). Numbers of one to six groups of three \
-             digits are equally frequent, so that the longest sources are rare, for all alike. {}.",
+             (learning rate {}, half a cosine, clipped at 1). All ranges of lengths are about equally frequent, \
+             the shortest alone at first, and the longest after {} of the steps. {}.",
             thousands(request.steps(scale.steps) as f64),
             scale.rows,
             scale.lr,
+            percent(CURRICULUM, 0),
             seeds_in_words(seeds),
         ),
         format!(
@@ -359,7 +410,7 @@ mod tests {
 
     #[test]
     fn contenders_are_of_about_equal_size() {
-        let vocabulary = hearken_data::conversions::tokenizer().vocabulary_size();
+        let vocabulary = conversions::tokenizer().vocabulary_size();
         for scale in [QUICK, FULL] {
             let size = |name| parameters(&model(name, scale.width, vocabulary)) as f64;
             for contender in STUDY.contenders {
@@ -371,8 +422,8 @@ mod tests {
 
     #[test]
     fn held_out_numbers_lie_in_their_ranges() {
-        let held = Held::new(20).unwrap();
-        let tokenizer = hearken_data::conversions::tokenizer();
+        let held = Held::new(20);
+        let tokenizer = conversions::tokenizer();
         let firsts: Vec<usize> = held.ranges.iter().map(|range| range.0).collect();
         assert_eq!(firsts, [5, 10, 15, 20, 25, 30, 35]);
         for (first, pairs) in &held.ranges {
@@ -382,6 +433,19 @@ mod tests {
                 assert!((*first..first + RANGE).contains(&length), "{source}");
             }
         }
+    }
+
+    #[test]
+    fn pairs_grow_and_are_of_all_lengths() {
+        let mut seen = [0; 8];
+        for row in 0..700 {
+            assert!(length(&pair(1, 0, row, 100)[0]) < 2 * RANGE, "short ones first");
+            let [source, target] = pair(1, 99, row, 100);
+            assert!(target.chars().all(|c| c.is_ascii_digit()));
+            assert_eq!(length(&source), conversions::tokenizer().encode(&source).unwrap().len());
+            seen[length(&source) / RANGE] += 1;
+        }
+        assert!(seen[1..7].iter().all(|count| *count > 60), "{seen:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::trials::{Watch, seconds_of_a_step, seconds_of_all, trials};
 use hearken_base::Result;
 use hearken_nn::config::{
     AttentionConfig, Combine, EncoderConfig, FeatureMap, HeadConfig, MechanismConfig, ModelConfig,
-    PoolerConfig, PositionConfig, SineOrder, StackConfig,
+    PoolerConfig, PositionConfig, StackConfig,
 };
 use hearken_nn::models;
 use hearken_nn::scope::Weights;
@@ -50,9 +50,9 @@ struct Scale {
 const QUICK: Scale = Scale {
     width: 48,
     rows: 16,
-    steps: 600,
-    trained: 96,
-    judged: &[4, 12, 24, 48, 96],
+    steps: 800,
+    trained: 80,
+    judged: &[5, 10, 20, 40, 80],
     held_out: 64,
     lr: 4e-3,
 };
@@ -72,15 +72,20 @@ const fn reach() -> usize {
     LAYERS * (WINDOW - 1)
 }
 
-fn rows(count: usize, distance: usize, rng: &mut Rng) -> Rows {
+/// Who reads in both directions must not see the answers.
+fn answers(contender: &str) -> Answers {
+    if contender == "linformer" { Answers::Hidden } else { Answers::Shown }
+}
+
+fn rows(contender: &str, count: usize, distance: usize, rng: &mut Rng) -> Rows {
     let mut rows = Rows::default();
-    (0..count).for_each(|_| lookup::push(&mut rows, distance, Answers::Hidden, rng));
+    (0..count).for_each(|_| lookup::push(&mut rows, distance, answers(contender), rng));
     rows
 }
 
 /// The model of a contender for rows up to the longest that is judged.
 fn model(contender: &str, scale: &Scale) -> ModelConfig {
-    let longest = lookup::length(scale.trained, Answers::Hidden);
+    let longest = lookup::length(scale.trained, answers(contender));
     let pattern = |window, stride, global| AttentionConfig::Sparse { window, stride, global };
     let (attention, mechanism) = match contender {
         "window" => (AttentionConfig::Window { size: WINDOW }, MechanismConfig::Softmax {}),
@@ -97,12 +102,13 @@ fn model(contender: &str, scale: &Scale) -> ModelConfig {
         }
         _ => (AttentionConfig::Full {}, MechanismConfig::Softmax {}),
     };
-    let stack = StackConfig {
-        attention,
-        mechanism,
-        position: PositionConfig::Sinusoidal { combine: Combine::Add, order: SineOrder::Pairs },
-        ..transformer(LAYERS, scale.width, HEADS)
+    let usual = transformer(LAYERS, scale.width, HEADS);
+    // Sums, mixtures and hashes cannot be rotated.
+    let position = match contender {
+        "linear" | "linformer" | "lsh" => PositionConfig::Learned { combine: Combine::Add },
+        _ => usual.position.clone(),
     };
+    let stack = StackConfig { attention, mechanism, position, ..usual };
     if contender != "linformer" {
         return decoder(stack, VOCABULARY, longest);
     }
@@ -136,13 +142,13 @@ fn train_one(
     let mut task = RowTask::new(built, |at: Moment| {
         let mut rng = at.rng();
         let distance = growing(at, config.steps, SHORTEST..=scale.trained, &mut rng);
-        rows(config.batch_size, distance, &mut rng)
+        rows(contender, config.batch_size, distance, &mut rng)
     });
     let name = format!("{contender}, seed {seed}");
     let trained = watch.train(&name, &mut task, &config, |_, _, _| Ok(()))?;
     let accuracy = scale.judged.iter().map(|distance| {
         let mut rng = Rng::at(0x6174_7465_6e64, (*distance as u64) << 32);
-        let rows = rows(scale.held_out, *distance, &mut rng);
+        let rows = rows(contender, scale.held_out, *distance, &mut rng);
         if trained.diverged { f64::NAN } else { judge(task.model(), &rows).accuracy }
     });
     Ok(Run { accuracy: accuracy.collect(), seconds: trained.seconds })
@@ -161,7 +167,7 @@ pub(super) fn estimate(request: &Request, seeds: usize) -> Result<f64> {
         let built = models::build(&model(contender, scale), Weights::Drawn { seed: 0 });
         // The mean length of a run's rows, about.
         let distance = (scale.trained as f64 * 0.4) as usize;
-        let make = |at: Moment| rows(scale.rows, distance, &mut at.rng());
+        let make = |at: Moment| rows(contender, scale.rows, distance, &mut at.rng());
         let step = seconds_of_a_step(&mut RowTask::new(built, make), &config)?;
         all.extend(vec![step * config.steps as f64; seeds]);
     }
@@ -253,10 +259,10 @@ fn findings(lines: &[Line]) -> Vec<String> {
 fn method(request: &Request, scale: &Scale, seeds: &[u64]) -> String {
     format!(
         "Lookup: {PAIRS} pairs of a key and a value, out of {SYMBOLS} keys and {SYMBOLS} values, then random \
-         tokens that mean nothing (their number is the distance), then all keys in another order, at each of \
-         which its value is predicted; the values do not stand in the row again, so that linformer, which \
-         reads in both directions, does not see them. Models of {LAYERS} blocks of width {}, sinusoidal \
-         positions, {} steps of {} rows, AdamW (learning rate {}, half a cosine, clipped at 1); distances \
+         tokens that mean nothing (their number is the distance), then all keys in another order, after each of \
+         which its value is predicted. The values stand behind these keys, but not for linformer, which \
+         reads in both directions and would see them. Models of {LAYERS} blocks of width {}, rotary \
+         positions (linear, linformer and lsh: learned ones, since they cannot rotate), {} steps of {} rows, AdamW (learning rate {}, half a cosine, clipped at 1); distances \
          grow to {} in the first {} of the steps. Patterns are scaled down with the rows: a window of \
          {WINDOW}; strided: every {STRIDE}th token too; global: the first {FIRST} tokens, which are those \
          of the pairs; performer: {FEATURES} features; linformer: {FEATURES} mixtures; lsh: chunks of {CHUNK}, \
