@@ -60,9 +60,10 @@ impl Board {
             100.0 * share,
             self.done.len()
         );
-        match self.mode {
-            Mode::Line => self.line.show(&text),
-            _ => hearken_show::say!("{text}"),
+        if self.mode == Mode::Line {
+            self.line.show(&text);
+        } else {
+            hearken_show::say!("{text}");
         }
     }
 }

@@ -310,7 +310,7 @@ fn add(
             .in_doublings(),
     );
     let mut listing =
-        Listing::of(&format!("{title}: right answers"), |x| thousands(x), &lines, shown, about);
+        Listing::of(&format!("{title}: right answers"), thousands, &lines, shown, about);
     listing.table.columns.extend(["parameters", "time"].map(str::to_owned));
     for (row, (name, runs)) in listing.table.rows.iter_mut().zip(results) {
         let seconds: Sample = runs.iter().map(|run| run.seconds).collect();

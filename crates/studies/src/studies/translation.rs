@@ -256,7 +256,7 @@ fn run(request: &Request) -> Result<Outcome> {
             (*name, mine.map(|(_, run)| run).collect())
         })
         .collect();
-    outcome(request, scale, &seeds, &held, &results)
+    Ok(outcome(request, scale, &seeds, &held, &results))
 }
 
 fn outcome(
@@ -265,7 +265,7 @@ fn outcome(
     seeds: &[u64],
     held: &Held,
     results: &[(&'static str, Vec<&Run>)],
-) -> Result<Outcome> {
+) -> Outcome {
     let vocabulary = conversions::tokenizer().vocabulary_size();
     let size = |name: &str| parameters(&model(name, scale.width, vocabulary));
     let color = |name: &str| STUDY.contenders.iter().position(|c| c.name == name).unwrap_or(0);
@@ -303,7 +303,7 @@ fn outcome(
         results.iter().map(entry).collect();
     let firsts: Vec<usize> = held.ranges.iter().map(|(first, _)| *first).collect();
     let counts: Vec<usize> = held.ranges.iter().map(|(_, pairs)| pairs.len()).collect();
-    Ok(Outcome {
+    Outcome {
         method: method(request, scale, seeds, held),
         findings: findings(&lines),
         drawings: vec![curves],
@@ -311,7 +311,7 @@ fn outcome(
         numbers: json!({
             "ranges_begin": firsts, "range": RANGE, "held_out": counts, "contenders": contenders,
         }),
-    })
+    }
 }
 
 fn middle(first: usize) -> f64 {

@@ -144,8 +144,9 @@ pub(super) fn estimate(request: &Request) -> f64 {
     let short = tokens[1];
     let each = request.contenders.iter().map(|contender| {
         let (ready, operands) = (ready(contender, short), operands(short));
-        let measured = (0..2).map(|_| once(&ready, &operands));
-        let last = measured.map(|(f, b)| f + b).last().unwrap_or(0.0);
+        once(&ready, &operands); // the first asks the system for memory
+        let (forward, backward) = once(&ready, &operands);
+        let last = forward + backward;
         let grows = if matches!(*contender, "softmax" | "strided") { 2.0 } else { 1.0 };
         let runs = tokens.iter().map(|tokens| {
             let run = last * (*tokens as f64 / short as f64).powf(grows);
@@ -227,11 +228,10 @@ fn draw(outcome: &mut Outcome, time: &[Line], memory: &[Line]) {
                  of kernels included, per token.";
     let drawing = Drawing::of("Memory per token", "tokens", "KB per token", memory, about);
     outcome.drawings.push(drawing.in_doublings().logarithmic());
-    let heading = |x: f64| thousands(x);
     let shown = |x: f64| format!("{x:.2}");
     outcome.listings.push(Listing::of(
         "Microseconds per token",
-        heading,
+        thousands,
         time,
         shown,
         "Forward and backward: the mean of the middle half of the runs, with the lowest and the highest \
@@ -239,7 +239,7 @@ fn draw(outcome: &mut Outcome, time: &[Line], memory: &[Line]) {
     ));
     outcome.listings.push(Listing::of(
         "Kilobytes per token",
-        heading,
+        thousands,
         memory,
         shown,
         "Forward and backward, found by a dry pass of the same code.",

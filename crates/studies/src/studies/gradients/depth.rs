@@ -10,7 +10,6 @@ use super::{by_seed, color, factor, norm_of, shown};
 use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::request::Request;
 use crate::statistics::{Sample, best};
-use hearken_base::Result;
 use hearken_nn::block::Block;
 use hearken_nn::config::{
     FeedForwardConfig, FeedForwardKind, InitConfig, InitKind, NormConfig, Placement,
@@ -22,7 +21,7 @@ use hearken_nn::scope::{Scope, Weights};
 use hearken_nn::taps::Taps;
 use hearken_tensor::ops::cross_entropy::Options;
 use hearken_tensor::rng::Rng;
-use hearken_tensor::{Role, Var};
+use hearken_tensor::{Param, Role, Var};
 use hearken_train::Better;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -100,7 +99,7 @@ fn measure(contender: &str, seed: u64) -> Measured {
     let weights = |layer: usize| {
         let beginning = format!("blocks.{layer}.");
         let own = parameters.iter().filter(|p| p.name().starts_with(&beginning));
-        own.filter_map(|p| p.gradient()).map(|g| norm_of(&g).powi(2)).sum::<f64>().sqrt()
+        own.filter_map(Param::gradient).map(|g| norm_of(&g).powi(2)).sum::<f64>().sqrt()
     };
     Measured {
         inputs: (0..LAYERS).map(input).collect(),
@@ -109,10 +108,10 @@ fn measure(contender: &str, seed: u64) -> Measured {
 }
 
 /// Adds what was found to the outcome, and gives the numbers.
-pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Result<Value> {
+pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Value {
     let names: Vec<&'static str> = NAMES.into_iter().filter(|name| request.has(name)).collect();
     if names.is_empty() {
-        return Ok(json!({}));
+        return json!({});
     }
     let measured: Vec<Vec<Measured>> = (names.iter())
         .map(|name| seeds.iter().map(|seed| measure(name, *seed)).collect())
@@ -164,7 +163,7 @@ pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Re
         let each = lines.iter().map(|line| (line.name.clone(), line.json()));
         each.collect::<serde_json::Map<_, _>>().into()
     };
-    Ok(json!({"inputs": numbers(&inputs), "weights": numbers(&weights)}))
+    json!({"inputs": numbers(&inputs), "weights": numbers(&weights)})
 }
 
 /// First over last, and the factor per layer towards the first.

@@ -229,7 +229,7 @@ fn add(outcome: &mut Outcome, when: &str, lines: &[Line], compared: usize, fitte
          distance, each fitted by least squares to the logarithms up to distance {fitted}, where the norm is \
          above {SMALLEST:.0e} of that at 1; the distance at which it is 0 is beyond what f32 holds."
     );
-    let mut listing = Listing::of(&title, |x| thousands(x), lines, shown, about);
+    let mut listing = Listing::of(&title, thousands, lines, shown, about);
     listing.table.columns.extend(["factor per token", "power"].map(str::to_owned));
     for (row, line) in listing.table.rows.iter_mut().zip(lines) {
         row.push(fit(line, fitted, factor).show(|x| format!("{x:.3}")));
