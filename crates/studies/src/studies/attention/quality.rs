@@ -50,7 +50,7 @@ struct Scale {
 const QUICK: Scale = Scale {
     width: 48,
     rows: 16,
-    steps: 800,
+    steps: 2000,
     trained: 80,
     judged: &[5, 10, 20, 40, 80],
     held_out: 64,
@@ -58,13 +58,13 @@ const QUICK: Scale = Scale {
 };
 
 const FULL: Scale = Scale {
-    width: 64,
+    width: 48,
     rows: 16,
-    steps: 1500,
-    trained: 192,
-    judged: &[4, 12, 24, 48, 96, 192],
+    steps: 2500,
+    trained: 128,
+    judged: &[4, 8, 16, 32, 64, 128],
     held_out: 128,
-    lr: 3e-3,
+    lr: 4e-3,
 };
 
 /// How far back a token of the last layer sees through windows alone.
@@ -292,7 +292,7 @@ mod tests {
                 model.validate().unwrap();
                 let ratio = parameters(&model) as f64 / exact;
                 // Mixtures and random directions are numbers of their own; lsh has no keys.
-                assert!((0.85..1.75).contains(&ratio), "{}: {ratio}", contender.name);
+                assert!((0.85..1.85).contains(&ratio), "{}: {ratio}", contender.name);
             }
         }
     }
