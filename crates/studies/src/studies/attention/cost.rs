@@ -225,7 +225,7 @@ fn draw(outcome: &mut Outcome, time: &[Line], memory: &[Line]) {
     let drawing = Drawing::of("Time per token", "tokens", "microseconds per token", time, about);
     outcome.drawings.push(drawing.in_doublings().logarithmic());
     let about = "The most that is held at once in forward and backward, operands and the working memory \
-                 of kernels included, per token.";
+                 of kernels included, per token. Kinds that hold the same share a line.";
     let drawing = Drawing::of("Memory per token", "tokens", "KB per token", memory, about);
     outcome.drawings.push(drawing.in_doublings().logarithmic());
     let shown = |x: f64| format!("{x:.2}");
