@@ -74,7 +74,10 @@ impl Settings {
                 Some(span) => format!("{name}, line {}", line_of(text, span.start)),
                 None => name.to_owned(),
             };
-            Error::new(format!("{place}: {}", error.message()), "see the examples in configs/")
+            Error::new(
+                format!("{place}: {}", error.message()),
+                "'hearken presets stories' shows a complete example",
+            )
         })?;
         Ok(Self { text: text.to_owned(), ..Self::from_table(table, name) })
     }
@@ -277,7 +280,10 @@ impl<'a> Value<'a> {
         };
         let key = self.key();
         let what = if key.is_empty() { got } else { format!("{key} is {got}") };
-        self.error(format!("{what}, expected {expected}"), "see the examples in configs/")
+        self.error(
+            format!("{what}, expected {expected}"),
+            "'hearken presets stories' shows a complete example",
+        )
     }
 
     /// Reads a table with `read`, which asks for its keys; a key that it does not ask for is an error.
@@ -409,7 +415,7 @@ impl<'a> Table<'a> {
         let settings = self.value.settings;
         let place = settings.place(&self.value.path);
         let key = self.path(key).join(".");
-        let hint = "add it; configs/ has complete examples";
+        let hint = "add it; 'hearken presets stories' shows a complete example";
         Err(Error::new(format!("{place}: {key} is missing"), hint))
     }
 
@@ -441,7 +447,11 @@ impl<'a> Table<'a> {
         let stray = self.entries.into_iter().flatten().map(|(key, _)| key).find(is_stray);
         let Some(key) = stray else { return Ok(()) };
         let hint = settings.suggestion(&self.path(key));
-        Err(self.unknown(key, &hint.unwrap_or_else(|| "see the examples in configs/".to_owned())))
+        Err(self.unknown(
+            key,
+            &hint
+                .unwrap_or_else(|| "'hearken presets stories' shows a complete example".to_owned()),
+        ))
     }
 }
 

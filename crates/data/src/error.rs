@@ -2,6 +2,7 @@
 
 use crate::tokenizer::Special;
 use hearken_base::Kind;
+use hearken_show::number::thousands;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
@@ -88,6 +89,29 @@ pub(crate) fn utf16_of(start: &[u8]) -> Option<&'static str> {
         () if mostly(0) => Some("utf-16be"),
         () => None,
     }
+}
+
+/// What a file is that begins like this, if it is of a format that people take for text, and how to
+/// get the text out of it.
+pub(crate) fn format_of(start: &[u8]) -> Option<(&'static str, &'static str)> {
+    match start {
+        [0x1F, 0x8B, ..] => Some(("gzip", "unpack it: gunzip -k FILE")),
+        [b'P', b'K', 3, 4, ..] => Some((
+            "zip (as .docx, .odt and .epub are, too)",
+            "unpack it, or save the document as plain text",
+        )),
+        [b'%', b'P', b'D', b'F', b'-', ..] => Some(("PDF", "take its text: pdftotext FILE")),
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => Some(("zstd", "unpack it: zstd -d FILE")),
+        [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => Some(("xz", "unpack it: unxz -k FILE")),
+        _ => None,
+    }
+}
+
+/// A file of such a format.
+pub(crate) fn formatted(path: &Path, (format, hint): (&str, &str)) -> Error {
+    let path = path.display();
+    let hint = hint.replace("FILE", &path.to_string());
+    Error::new(format!("{path} is not a text file but {format}"), hint)
 }
 
 /// A text in UTF-16, in this byte order.
@@ -203,14 +227,16 @@ pub(crate) fn bad_special(text: &str, reason: &str) -> Error {
 
 /// Fewer ids than one window needs: the context and one more.
 pub(crate) fn too_short(what: &str, have: usize, need: usize) -> Error {
+    let [have, need] = [have, need].map(|n| thousands(n as f64));
     Error::new(
         format!("{what} has {have} tokens, and one window takes {need}"),
         "give more text, or a shorter context",
     )
 }
 
-/// Fewer ids than a window for each of the rows that read the text side by side.
+/// Fewer ids than a window for each of the rows that read the text in parallel.
 pub(crate) fn too_short_for_rows(have: usize, need: usize, rows: usize) -> Error {
+    let [have, need] = [have, need].map(|n| thousands(n as f64));
     Error::new(
         format!(
             "the training text has {have} tokens, and consecutive windows of {rows} rows take {need}"

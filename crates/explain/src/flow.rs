@@ -2,6 +2,7 @@
 
 use crate::{checked, target_at};
 use hearken_base::Result;
+use hearken_nn::config::{ModelConfig, NormKind};
 use hearken_nn::models::Model;
 use hearken_nn::taps::Pattern;
 use hearken_nn::trace::{Trace, TraceOptions, trace_model};
@@ -82,8 +83,10 @@ impl Flow {
                 None => values.push((name, tensor)),
             }
         }
+        let config = model.config();
         let stages = values.into_iter().map(|(name, value)| {
-            let (sentence, formula) = words(&name);
+            let (sentence, _) = words(&name);
+            let formula = formula(&name, &config);
             let shape = value.shape().dims().get(1..).unwrap_or_default().to_vec();
             let gradient = gradients.remove(&name);
             Stage { name, sentence, formula, shape, value, gradient }
@@ -161,7 +164,40 @@ pub fn part(name: &str) -> &str {
     }
 }
 
-/// What happens in a stage, and its formula.
+/// The formula of a stage in this model: without biases that it does not have, and with its own
+/// norm.
+pub fn formula(name: &str, config: &ModelConfig) -> &'static str {
+    let (_, general) = words(name);
+    let Ok(stack) = crate::stack_of(config) else { return general };
+    let part = part(name);
+    match part {
+        "norm1" | "norm2" | "norm_cross" | "norm" | "embedding_norm" => match stack.norm.kind {
+            NormKind::Layer if stack.bias.norm => "(x − mean)/√(var + ε)·w + b",
+            NormKind::Layer => "(x − mean)/√(var + ε)·w",
+            NormKind::Rms => "x/√(mean of x² + ε)·w",
+        },
+        "feed_forward.active" if stack.feed_forward.kind.is_gated() => "a = f(g)·u",
+        "feed_forward.active" => "a = f(u)",
+        "logits" => match config {
+            ModelConfig::Decoder(config) if config.tied => "logit = h·E[token]",
+            ModelConfig::Decoder(_) => "logit = h·W[token]",
+            _ => general,
+        },
+        _ => {
+            let biases = &stack.bias;
+            let has_bias = match part.rsplit_once('.') {
+                Some(("attention" | "cross_attention", "out")) => biases.attention_out,
+                Some(("attention" | "cross_attention", _)) => biases.attention_in,
+                Some(("feed_forward", _)) => biases.feed_forward,
+                _ => true,
+            };
+            let without = general.strip_suffix(" + b").filter(|_| !has_bias);
+            without.unwrap_or(general)
+        }
+    }
+}
+
+/// What happens in a stage, and its formula in general.
 pub fn words(name: &str) -> (&'static str, &'static str) {
     match part(name) {
         "embedding" => ("Each token's id chooses a row of the table of embeddings.", "x = E[id]"),
@@ -219,5 +255,31 @@ pub fn words(name: &str) -> (&'static str, &'static str) {
         "head.norm" => ("The head's own layer and norm.", "norm(f(h·Dᵀ + d))"),
         "logits" => ("A score for each possible answer.", "logit = h·E[token] (+ b)"),
         _ => ("A value of the model.", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hearken_nn::config::{BiasConfig, DecoderConfig, NormConfig, StackConfig};
+
+    #[test]
+    fn formulas_name_no_bias_and_no_norm_that_the_model_does_not_have() {
+        let llama = StackConfig { norm: NormConfig::rms(), ..StackConfig::new(1, 8, 2) };
+        let of = |stack: &StackConfig, name: &str| {
+            formula(name, &DecoderConfig::new(5, stack.clone()).into())
+        };
+        assert_eq!(of(&llama, "blocks.0.norm1"), "x/√(mean of x² + ε)·w");
+        assert_eq!(of(&llama, "norm"), "x/√(mean of x² + ε)·w");
+        for (bias, end) in [(true, " + b"), (false, "")] {
+            let mut stack = StackConfig::new(1, 8, 2);
+            stack.bias = if bias { BiasConfig::ALL } else { BiasConfig::NONE };
+            let of = |name: &str| of(&stack, name);
+            assert_eq!(of("norm"), format!("(x − mean)/√(var + ε)·w{end}"));
+            assert_eq!(of("blocks.0.attention.queries"), format!("q = x·Wqᵀ{end}"));
+            assert_eq!(of("blocks.0.attention.out"), format!("o = concat(heads)·Woᵀ{end}"));
+            assert_eq!(of("blocks.0.feed_forward.up"), format!("u = x·Wupᵀ{end}"));
+            assert_eq!(of("blocks.0.residual_after"), "x ← x + o");
+        }
     }
 }

@@ -24,6 +24,8 @@
 //! 6. `own_op`: an operation with its gradient, checked by [`tensor::gradcheck`].
 //! 7. `induction`: heads that repeat what followed before, found by patching ([`explain::intervene`]).
 //!
+//! Beside them, `own_head` gives the library's decoder a second head, continues a run and loads it.
+//!
 //! # Crates
 //!
 //! - [`tasks`]: what models are trained for: configurations of runs, data, tasks, open models.

@@ -14,7 +14,8 @@ mod model;
 mod stdin;
 mod terminal;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -81,7 +82,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match read_arguments() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     let result = check_environment().and_then(|()| match arguments.command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Classify(arguments) => commands::classify::run(&arguments),
@@ -109,6 +113,43 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+fn read_arguments() -> Result<Arguments, clap::Error> {
+    let mut command = takes_negatives(Arguments::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// A negative number after an option is its value, which is refused by what the option expects, and
+/// not an option that nobody knows.
+fn takes_negatives(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| {
+        let is_option = !argument.is_positional() && argument.get_action().takes_values();
+        if is_option { argument.allow_negative_numbers(true) } else { argument }
+    });
+    command.mut_subcommands(takes_negatives)
+}
+
+/// Prints what clap has found, help included. Why a number cannot be read, Rust says in words for
+/// programmers.
+fn refuse(error: &clap::Error) -> ExitCode {
+    const WORDS: [(&str, &str); 5] = [
+        ("invalid digit found in string", "expected a whole number, 0 or more"),
+        ("cannot parse integer from empty string", "expected a whole number, 0 or more"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("invalid float literal", "expected a number"),
+        ("cannot parse float from empty string", "expected a number"),
+    ];
+    if error.kind() != ErrorKind::ValueValidation {
+        error.exit();
+    }
+    let mut text = error.render().to_string();
+    for (rust, plain) in WORDS {
+        text = text.replace(rust, plain);
+    }
+    terminal::say!("{}", text.trim_end());
+    ExitCode::from(2)
 }
 
 /// The kernels read these variables when they are first used and cannot complain there.

@@ -107,7 +107,10 @@ fn files(path: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(path).unwrap().map(Result::unwrap) {
         let path = entry.path();
-        if path.is_dir() {
+        if entry.file_type().unwrap().is_symlink() {
+            let target = std::fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes();
+            found.insert(path.clone(), (target, entry.metadata().unwrap().modified().unwrap()));
+        } else if path.is_dir() {
             found.extend(files(&path));
         } else if !path.ends_with("lock") {
             let changed = entry.metadata().unwrap().modified().unwrap();
@@ -231,7 +234,10 @@ fn reports_show_the_model_and_compare_runs() {
     let page = read("both.html");
     assert!(page.contains("<td>train.lr</td><td>0.001</td><td>0.002</td>"), "{page}");
     assert!(page.contains("Validation loss by time") && !page.contains("<td>train.steps</td>"));
+    assert_eq!(page.matches("<td>parameters</td>").count(), 1);
     assert_eq!(go(&here, &["report", "runs/a"]).stdout, "runs/a/report.html\n");
+    let copy = go(&here, &["report", "runs/a", "--out", "one.html"]);
+    assert_eq!((copy.stdout.as_str(), read("one.html")), ("one.html\n", report));
     run(&mut within(&here, &["report", "runs/a", "book.txt"])).refused("holds no run");
     run(&mut within(&here, &["report", "nothing"])).refused("holds no run");
 }
@@ -251,6 +257,9 @@ fn wrong_usages_are_answered_with_what_to_do() {
         ("utf16be.txt", utf16(u16::to_be_bytes)),
         ("latin.txt", b"Caf\xE9 au lait".to_vec()),
         ("noise.bin", b"\x01\x02\x00\x03\x7f\x45\x4c\x46\x02\x01\x01".to_vec()),
+        ("book.pdf", b"%PDF-1.7\n1 0 obj\n".to_vec()),
+        ("book.docx", b"PK\x03\x04word/document.xml".to_vec()),
+        ("book.txt.gz", b"\x1f\x8b\x08\x00text".to_vec()),
         ("bad.jsonl", b"{\"a\": 1".to_vec()),
         ("nofield.jsonl", b"{\"a\": \"x\"}\n".to_vec()),
         ("typo.toml", b"[model]\nkind = \"decoder\"\nlayerz = 3\n".to_vec()),

@@ -92,7 +92,7 @@ pub fn contrastive_search(
     search.validate()?;
     crate::client::check_prompt(model, &request.prompt)?;
     if model.context() < 2 {
-        let message = "contrastive search reads a token behind another, and the context is 1";
+        let message = "contrastive search reads a token after another, and the context is 1";
         return Err(Error::new(message, "use another model"));
     }
     let Request { prompt, most_tokens, ends, .. } = request;

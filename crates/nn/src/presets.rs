@@ -76,7 +76,12 @@ pub fn about(text: &str) -> String {
 
 /// The `[model]` part of a configuration file's text, whatever else is in it.
 pub fn model_of(text: &str, name: &str) -> Result<ModelConfig> {
-    let missing = || Error::new(format!("{name} has no [model]"), "configs/ has complete examples");
+    let missing = || {
+        Error::new(
+            format!("{name} has no [model]"),
+            "'hearken presets stories' shows a complete example",
+        )
+    };
     Settings::parse(text, name)?.read_only("model")?.ok_or_else(missing)
 }
 

@@ -39,7 +39,7 @@ pub struct Stack {
 impl Stack {
     /// Blocks that look in one `direction`, for sequences of up to `context` tokens; and at a source
     /// of vectors of `source_width`, if there is one. Parameters `position.*`, `blocks.N.*` and,
-    /// with pre-norm, `norm.*`.
+    /// with pre-norm, `norm.*`. Panics if the configuration is not valid.
     pub fn new(
         scope: &Scope,
         config: &StackConfig,
@@ -47,6 +47,9 @@ impl Stack {
         direction: Direction,
         source_width: Option<usize>,
     ) -> Self {
+        if let Err(error) = config.validate("stack") {
+            panic!("{error}");
+        }
         let per_block = if source_width.is_some() { 3 } else { 2 };
         let scope = scope.starting(config.init, per_block * config.layers);
         let positions = Positions::new(&(&scope / "position"), config, context, direction);

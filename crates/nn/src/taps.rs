@@ -17,6 +17,7 @@
 //! model.logits_with(&tokens, &Pass::evaluate().watched(&taps));
 //! let weights = taps.get("blocks.1.attention.weights[0]").unwrap();
 //! assert_eq!(weights.shape().dims(), [1, 3, 3]); // (B, T, S)
+//! assert!(taps.unmet().is_empty()); // a slip in a name is not an error, it just does nothing
 //! ```
 //!
 //! **Names.** In the order in which they are computed, with a leading B:

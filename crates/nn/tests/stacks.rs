@@ -56,6 +56,13 @@ fn touched(stack: &Stack, changed: usize, layout: &Layout) -> Vec<usize> {
 }
 
 #[test]
+#[should_panic(expected = "stack.heads is 5, which does not divide stack.width 16")]
+fn a_stack_that_cannot_be_is_refused() {
+    let width = 16;
+    stack(&StackConfig { width, heads: 5, ..config() }, Direction::Causal, None);
+}
+
+#[test]
 fn each_direction_sees_what_it_should() {
     let full = config();
     let window =

@@ -1,6 +1,6 @@
 //! Text in columns.
 
-use crate::terminal::{fit, padded, visible};
+use crate::terminal::{fit, fit_end, padded, visible};
 
 /// A table of text, for a page or for the terminal.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,8 +17,9 @@ pub struct Table {
 /// one by one, as they come.
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
-    columns: Vec<Column>,
+    list: Vec<Column>,
     indent: usize,
+    keeps_ends: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +50,12 @@ impl Columns {
         self
     }
 
+    /// Texts that are longer than the first column lose their beginning, not their end.
+    pub fn keeping_ends(mut self) -> Self {
+        self.keeps_ends = true;
+        self
+    }
+
     /// With a column that is aligned left, at least as wide as its heading.
     pub fn left(self, heading: &str, width: usize) -> Self {
         self.with(heading, width, false)
@@ -61,14 +68,14 @@ impl Columns {
 
     fn with(mut self, heading: &str, width: usize, right: bool) -> Self {
         let width = width.max(heading.chars().count());
-        self.columns.push(Column { heading: heading.to_owned(), width, right, hidden: false });
+        self.list.push(Column { heading: heading.to_owned(), width, right, hidden: false });
         self
     }
 
     /// Wide enough for these rows.
     pub fn holding<S: AsRef<str>>(mut self, rows: &[impl AsRef<[S]>]) -> Self {
         for row in rows {
-            for (column, cell) in self.columns.iter_mut().zip(row.as_ref()) {
+            for (column, cell) in self.list.iter_mut().zip(row.as_ref()) {
                 let cell = visible(cell.as_ref());
                 column.width = column.width.max(cell.chars().count());
             }
@@ -80,11 +87,11 @@ impl Columns {
     /// characters has no room; then as [`within`](Self::within). Rows keep their cells.
     pub fn fitting(mut self, width: usize, headings: &[&str]) -> Self {
         for heading in headings {
-            let first = self.columns.first().map_or(0, |first| first.width);
+            let first = self.list.first().map_or(0, |first| first.width);
             if self.width() - first + first.min(READABLE) <= width {
                 break;
             }
-            for column in self.columns.iter_mut().skip(1).filter(|c| c.heading == *heading) {
+            for column in self.list.iter_mut().skip(1).filter(|c| c.heading == *heading) {
                 column.hidden = true;
             }
         }
@@ -94,7 +101,7 @@ impl Columns {
     /// With a first column so narrow, if need be, that lines have at most `width` characters.
     pub fn within(mut self, width: usize) -> Self {
         let over = self.width().saturating_sub(width);
-        if let Some(first) = self.columns.first_mut() {
+        if let Some(first) = self.list.first_mut() {
             first.width = first.width.saturating_sub(over).max(first.width.min(LEAST));
         }
         self
@@ -102,20 +109,20 @@ impl Columns {
 
     /// Characters of a line.
     pub fn width(&self) -> usize {
-        let shown = || self.columns.iter().filter(|column| !column.hidden);
+        let shown = || self.list.iter().filter(|column| !column.hidden);
         let widths: usize = shown().map(|column| column.width).sum();
         self.indent + widths + GAP * shown().count().saturating_sub(1)
     }
 
     /// The headings.
     pub fn head(&self) -> String {
-        let headings: Vec<&str> = self.columns.iter().map(|c| c.heading.as_str()).collect();
+        let headings: Vec<&str> = self.list.iter().map(|c| c.heading.as_str()).collect();
         self.row(&headings)
     }
 
     /// A row whose last cell is written as it is, colours and all.
     pub fn row_ending<S: AsRef<str>>(&self, cells: &[S], last: &str) -> String {
-        let before = self.columns.iter().take(cells.len()).filter(|column| !column.hidden);
+        let before = self.list.iter().take(cells.len()).filter(|column| !column.hidden);
         let before: usize = before.map(|column| column.width + GAP).sum();
         let row = padded(&self.row(cells), self.indent + before.saturating_sub(GAP), false);
         row + &" ".repeat(GAP) + last
@@ -125,13 +132,14 @@ impl Columns {
     /// column is not.
     pub fn row<S: AsRef<str>>(&self, cells: &[S]) -> String {
         let mut line = " ".repeat(self.indent);
-        let shown = self.columns.iter().zip(cells).filter(|(column, _)| !column.hidden);
+        let shown = self.list.iter().zip(cells).filter(|(column, _)| !column.hidden);
         for (i, (Column { width, right, .. }, cell)) in shown.enumerate() {
             let (cell, width) = (visible(cell.as_ref()), *width);
             if i > 0 {
                 line.push_str(&" ".repeat(GAP));
             }
             line.push_str(&match (i, right) {
+                (0, false) if self.keeps_ends => fit_end(&cell, width),
                 (0, false) => fit(&cell, width),
                 (_, right) => padded(&cell, width, *right),
             });

@@ -139,6 +139,16 @@ pub fn fit(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
+/// As [`fit`], but a longer text is cut at its beginning: for names that differ in their ends.
+pub fn fit_end(text: &str, width: usize) -> String {
+    let len = text.chars().count();
+    if len <= width {
+        return padded(text, width, false);
+    }
+    let kept: String = text.chars().skip(len + 1 - width.max(1)).collect();
+    format!("…{kept}")
+}
+
 /// The words of `text` in lines of at most `width` characters; a longer word has its own line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -163,6 +173,8 @@ mod tests {
         assert_eq!(fit("ab", 4), "ab  ");
         assert_eq!(fit("αβγδ", 4), "αβγδ");
         assert_eq!(fit("αβγδε", 4), "αβγ…");
+        assert_eq!([fit_end("ab", 4), fit_end("αβγδ", 4)], ["ab  ", "αβγδ"]);
+        assert_eq!(fit_end("αβγδε", 4), "…γδε");
     }
 
     #[test]

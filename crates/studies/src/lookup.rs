@@ -9,9 +9,9 @@ use hearken_tensor::ops::cross_entropy::IGNORED;
 use hearken_tensor::rng::Rng;
 
 /// Keys, values and letters: so many of each.
-pub(crate) const SYMBOLS: usize = 16;
+pub(crate) const SYMBOLS: usize = 12;
 /// Pairs of a row.
-pub(crate) const PAIRS: usize = 8;
+pub(crate) const PAIRS: usize = 6;
 /// Tokens that mean nothing.
 pub(crate) const FILLERS: usize = 8;
 /// Keys, then values, then fillers, then two signs.

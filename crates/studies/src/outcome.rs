@@ -57,11 +57,22 @@ impl Line {
         Series { name: self.name.clone(), color, points, mark: Mark::Dots }
     }
 
+    /// What was measured at `x`.
+    pub fn at(&self, x: f64) -> Option<&Sample> {
+        self.points.iter().find(|point| point.0 == x).map(|point| &point.1)
+    }
+
     /// For programs: `{"x": [y by seed]}` as a list of points.
     pub fn json(&self) -> Value {
         let point = |(x, sample): &(f64, Sample)| serde_json::json!({"x": x, "y": sample.values});
         self.points.iter().map(point).collect()
     }
+}
+
+/// Lines for programs, by name.
+pub fn by_name(lines: &[Line]) -> Value {
+    let entries = lines.iter().map(|line| (line.name.clone(), line.json()));
+    entries.collect::<serde_json::Map<_, _>>().into()
 }
 
 impl Drawing {

@@ -14,14 +14,14 @@ pub struct Request {
     pub quick: bool,
     /// Who takes part, in the study's order: [`Study::choose`].
     pub contenders: Vec<&'static str>,
+    /// The share of its steps for which each contender trains, 1 for all: less is a sketch.
+    pub effort: f64,
     /// How many seeds; 0 for as many as the study wants.
     pub seeds: usize,
     /// The first of them.
     pub seed: u64,
     /// A text of the user's own, for studies that read one; generated stories, if there is none.
     pub data: Vec<PathBuf>,
-    /// The share of its steps that each training takes: 1, but for tests.
-    pub share: f64,
     /// No more than this, or an error before anything is trained.
     pub most_seconds: Option<f64>,
     /// How progress is shown.
@@ -36,10 +36,10 @@ impl Request {
         Self {
             quick: false,
             contenders: study.contenders.iter().map(|contender| contender.name).collect(),
+            effort: 1.0,
             seeds: 0,
             seed: 1337,
             data: Vec::new(),
-            share: 1.0,
             most_seconds: None,
             progress: Mode::detect(false),
             stop: Stop::default(),
@@ -51,9 +51,9 @@ impl Request {
         if self.quick { quick } else { full }
     }
 
-    /// So many steps, or the [share](Self::share) of them.
+    /// So many steps, or fewer with less effort; at least one.
     pub fn steps(&self, steps: u64) -> u64 {
-        ((steps as f64 * self.share) as u64).max(1)
+        ((steps as f64 * self.effort).round() as u64).max(1)
     }
 
     /// Does this contender take part?
@@ -74,9 +74,9 @@ impl Request {
             && seconds > most
         {
             let hint = if self.quick {
-                "give it more time, or fewer contenders with --only"
+                "give it more time, fewer contenders (--only) or less effort (--effort)"
             } else {
-                "give it more time, use --quick, or fewer contenders with --only"
+                "give it more time, use --quick, or fewer contenders (--only)"
             };
             return Err(Error::new(
                 format!(

@@ -8,6 +8,7 @@ use hearken_nn::config::{
 use hearken_nn::models;
 use hearken_nn::scope::Weights;
 
+use hearken_train::optimizer::MuonAdjust;
 use hearken_train::{OptimizerConfig, ScheduleConfig, TrainConfig};
 
 /// The Transformer that studies begin with: RMS norm before each layer, rotary positions, SwiGLU, no
@@ -25,6 +26,24 @@ pub fn transformer(layers: usize, width: usize, heads: usize) -> StackConfig {
 /// A language model of these blocks.
 pub fn decoder(stack: StackConfig, vocabulary: usize, context: usize) -> ModelConfig {
     DecoderConfig { vocabulary, ..DecoderConfig::new(context, stack) }.into()
+}
+
+/// As [`training`], with Muon for hidden matrices, which needs fewer steps.
+pub fn training_by_muon(steps: u64, rows: usize, lr: f64, seed: u64) -> TrainConfig {
+    TrainConfig {
+        optimizer: OptimizerConfig::Muon {
+            momentum: 0.95,
+            nesterov: true,
+            iterations: 5,
+            adjust: MuonAdjust::default(),
+            lr_factor: 1.0,
+            weight_decay: 0.01,
+            beta1: 0.9,
+            beta2: 0.99,
+            eps: 1e-8,
+        },
+        ..training(steps, rows, lr, seed)
+    }
 }
 
 /// How studies train: AdamW with a short warm-up and half a cosine, clipped at 1.

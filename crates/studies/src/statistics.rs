@@ -113,7 +113,7 @@ pub fn best(
     if verdicts.clone().any(|(verdict, _)| verdict == Verdict::TooFewSeeds) {
         let seeds = sample.values.len();
         return format!(
-            "{name} has {what} of this run, {shown}; with {} no winner is claimed",
+            "in this run {name} has {what}, {shown}; with {} no winner is claimed",
             hearken_show::number::plural(seeds, "seed"),
         );
     }
@@ -183,7 +183,7 @@ mod tests {
         let said = best("the highest accuracy", Better::Higher, &one, number);
         assert_eq!(
             said,
-            "b has the highest accuracy of this run, 2.0; with 1 seed no winner is claimed"
+            "in this run b has the highest accuracy, 2.0; with 1 seed no winner is claimed"
         );
         let none = [of("a", &[f64::NAN])];
         assert!(best("the lowest loss", Better::Lower, &none, number).starts_with("no contender"));

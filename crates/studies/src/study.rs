@@ -44,6 +44,11 @@ pub fn find(name: &str) -> Option<&'static Study> {
 }
 
 impl Study {
+    /// The place of a contender in the list, which decides its colour.
+    pub fn place(&self, contender: &str) -> usize {
+        self.contenders.iter().position(|known| known.name == contender).unwrap_or(0)
+    }
+
     /// The contenders of these names, in the study's order; all, if none is named.
     pub fn choose(&self, names: &[String]) -> Result<Vec<&'static str>> {
         let known = || self.contenders.iter().map(|contender| contender.name);

@@ -95,6 +95,31 @@ impl Encoded {
         found
     }
 
+    /// The mean −ln p of what is held out, if p is how often each token was seen in training, plus 1:
+    /// what a model has that knows nothing of what came before.
+    pub fn loss_of_frequencies(&self) -> f64 {
+        let mut counts = vec![1_u64; self.tokenizer.vocabulary_size()];
+        self.train.iter().for_each(|id| counts[*id as usize] += 1);
+        let total: u64 = counts.iter().sum();
+        let loss = |id: &u32| (total as f64 / counts[*id as usize] as f64).ln();
+        self.held_out.iter().map(loss).sum::<f64>() / self.held_out.len().max(1) as f64
+    }
+
+    /// Windows of what is held out that end at the same places for every length up to `longest`; the
+    /// last `judged` targets of each count. So the same tokens are judged, and only how much of the
+    /// text before them can be seen differs.
+    pub fn endings(&self, rows: usize, length: usize, longest: usize, judged: usize) -> Rows {
+        let mut found = Rows::default();
+        for row in 0..rows {
+            let end = longest + row * (self.held_out.len() - 1 - longest) / rows;
+            let window = &self.held_out[end - length..=end];
+            let mut targets = window[1..].to_vec();
+            targets[..length - judged.min(length)].fill(IGNORED);
+            found.push(&window[..length], &targets);
+        }
+        found
+    }
+
     /// At most `rows` windows of what is held out, evenly spread, of whose targets the last `judged`
     /// count; each has all the tokens before it in its window to go by.
     pub fn held_out(&self, rows: usize, length: usize, judged: usize) -> Rows {
@@ -109,5 +134,40 @@ impl Encoded {
             found.push(&window[..length], &targets);
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hearken_data::tokenizer::Kind;
+
+    fn encoded(train: &str, held_out: &str) -> Encoded {
+        let text =
+            Text { name: String::new(), train: train.to_owned(), held_out: held_out.to_owned() };
+        text.encoded(&Training::new(Kind::Character)).unwrap()
+    }
+
+    #[test]
+    fn frequencies_are_those_of_training_plus_one() {
+        let text = encoded("aab", "ab"); // a: 3 of 5, b: 2 of 5
+        let want = -(0.6_f64.ln() + 0.4_f64.ln()) / 2.0;
+        assert!((text.loss_of_frequencies() - want).abs() < 1e-12);
+    }
+
+    #[test]
+    fn endings_judge_the_same_tokens_at_every_length() {
+        let text = encoded("abcdefghij", "abcdefghijabcdefghij");
+        let asked = |length| {
+            let rows = text.endings(4, length, 8, 2);
+            let targets = rows.targets.iter().filter(|target| **target != IGNORED);
+            (rows.rows, targets.copied().collect::<Vec<u32>>())
+        };
+        let (rows, short) = asked(2);
+        assert_eq!((rows, short.len()), (4, 8));
+        assert_eq!(asked(8), (4, short.clone()));
+        assert_eq!(asked(5), (4, short));
+        let rows = text.endings(1, 3, 8, 1);
+        assert_eq!((rows.inputs, rows.targets), (vec![5, 6, 7], vec![IGNORED, IGNORED, 8]));
     }
 }

@@ -82,7 +82,8 @@ pub struct Trained {
     pub losses: Vec<f64>,
     /// The gradient norm of every step, before clipping.
     pub gradient_norms: Vec<f64>,
-    /// Seconds of all steps together, on one core if trials run in parallel.
+    /// Seconds of all steps together on one core; where the system tells, without those in which other
+    /// programs had it.
     pub seconds: f64,
     /// Tokens that were computed.
     pub tokens: usize,
@@ -122,11 +123,12 @@ impl Watch<'_> {
     ) -> Result<Trained> {
         let mut stepper = Stepper::new(config, task.parameters());
         let mut trained = Trained::default();
+        let mut clock = Clock::start();
         for step in 0..config.steps {
             let result = stepper.step(task, step, false)?;
             trained.losses.push(result.loss);
             trained.gradient_norms.push(result.gradient_norm);
-            trained.seconds += result.seconds;
+            trained.seconds += clock.since(result.seconds);
             trained.tokens += result.tokens;
             if result.change == Change::NotFinite && stepper.skipped() >= MOST_SKIPPED {
                 trained.diverged = true;
@@ -135,8 +137,32 @@ impl Watch<'_> {
             after(step + 1, &result, task)?;
             let share = (step + 1) as f64 / config.steps as f64;
             self.at(share, &format!("{name}: loss {:.3}", result.loss))?;
+            clock = Clock::start();
         }
         Ok(trained)
+    }
+}
+
+/// The time that this thread was given a core, where the system tells: Linux does.
+struct Clock(Option<f64>);
+
+impl Clock {
+    fn start() -> Self {
+        Self(Self::now())
+    }
+
+    /// Seconds since then; `elapsed`, if the system does not tell.
+    fn since(&self, elapsed: f64) -> f64 {
+        match (self.0, Self::now()) {
+            (Some(start), Some(now)) => now - start,
+            _ => elapsed,
+        }
+    }
+
+    fn now() -> Option<f64> {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+        (nanoseconds > 0.0).then_some(1e-9 * nanoseconds)
     }
 }
 
@@ -159,7 +185,9 @@ pub fn trials<T: Send>(
     let results: Vec<Mutex<Option<Result<T>>>> = (0..count).map(|_| Mutex::new(None)).collect();
     threads::parallel_parts(count, |index| {
         let watch = Watch { board: &board, index, request };
-        let result = watch.at(0.0, "begins").and_then(|()| trial(index, &watch));
+        let run = || watch.at(0.0, "begins").and_then(|()| trial(index, &watch));
+        // One core, even when others have nothing left to do: times can be compared.
+        let result = threads::with_threads(1, run);
         board.lock().unwrap_or_else(PoisonError::into_inner).done[index] = 1.0;
         *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     });

@@ -12,7 +12,7 @@ fn run(study: &'static Study, only: &[&str], share: f64) -> (Request, Outcome) {
         quick: true,
         contenders: study.choose(&names).unwrap(),
         seeds: 1,
-        share,
+        effort: share,
         progress: Mode::Quiet,
         ..Request::new(study)
     };

@@ -351,7 +351,7 @@ fn no_preset(name: &str, what: &str) -> Error {
     let names = || presets::ALL.iter().map(|(name, _)| *name);
     let hint = match nearest(name, names()) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("the presets are {}", names().collect::<Vec<_>>().join(", ")),
+        None => "'hearken presets' lists the presets; a file is named by its path".to_owned(),
     };
     Error::new(format!("there is no {what} '{name}'"), hint)
 }

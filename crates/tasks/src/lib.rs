@@ -32,7 +32,7 @@ mod expert_use;
 pub mod few_shot;
 pub mod metrics;
 pub mod next_token;
-mod observe;
+pub mod observe;
 pub mod open;
 pub mod prefix;
 pub mod prepared;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// How every layer attends in a pass that `run` takes through the model. One head's scores are in
 /// memory at a time.
-pub(crate) fn attention(run: impl FnOnce(&Pass)) -> Observation {
+pub fn attention(run: impl FnOnce(&Pass)) -> Observation {
     let taps = Arc::new(Taps::new().measure("*.attention.scores[*]", entropy));
     no_grad(|| run(&Pass::evaluate().watched(&taps)));
     let mut attention: Vec<LayerAttention> = Vec::new();

@@ -93,11 +93,12 @@ impl OpenModel {
         let encodes = model.encodes().is_some();
         let fits = [
             ("generate", model.generates().is_some()),
+            ("translate", model.translates().is_some()),
             ("fill", encodes && model.predicts_tokens().is_some()),
             ("classify", model.classifies().is_some() || model.predicts_numbers().is_some()),
             ("embed", encodes),
             ("eval", true),
-            ("explain", true),
+            ("explain", model.translates().is_none()),
             ("inspect", true),
         ];
         fits.into_iter().filter(|(_, fits)| *fits).map(|(command, _)| command).collect()

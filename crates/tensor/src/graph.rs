@@ -264,7 +264,7 @@ impl Var {
         Self { value, node: Some(node) }
     }
 
-    /// The number.
+    /// The numbers.
     pub fn value(&self) -> &Tensor {
         &self.value
     }
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn a_value_used_twice_gets_both_gradients() {
         let x = two();
-        let y = &x * &x; // both positions are the same variable
+        let y = x.clone() * &x; // both positions are the same variable
         let z = (&y + &x).sum();
         z.backward();
         assert_eq!(x.gradient().unwrap().data(), &[7.0, 9.0]); // 2x + 1

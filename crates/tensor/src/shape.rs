@@ -67,6 +67,12 @@ impl<const N: usize> From<[usize; N]> for Shape {
     }
 }
 
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(dims: &[usize; N]) -> Self {
+        Self::new(dims)
+    }
+}
+
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Self {
         Self::new(dims)
@@ -102,6 +108,7 @@ mod tests {
             assert_eq!(shape.dims(), dims);
         }
         assert_eq!(Shape::from([2, 3]).to_string(), "(2, 3)");
+        assert_eq!(Shape::from(&[2, 3]), Shape::from(&[2, 3][..]));
     }
 
     #[test]

@@ -265,7 +265,10 @@ impl Checkpoints {
                         let _ = fs::remove_dir_all(&aside);
                         let _ = fs::rename(self.path(step), &aside);
                     }
-                    files::point(&self.directory.join("last"), &Self::name(step))?;
+                    let (last, name) = (self.directory.join("last"), Self::name(step));
+                    if files::pointed(&last).as_ref() != Some(&name) {
+                        files::point(&last, &name)?;
+                    }
                     return Ok((Some(loaded), damaged));
                 }
                 Err(error) if matches!(error.kind(), Kind::Damaged | Kind::Io(_)) => {

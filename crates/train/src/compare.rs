@@ -23,6 +23,8 @@ pub struct Run {
     pub rows: Vec<Row>,
     /// Its settings by their full names.
     pub settings: BTreeMap<String, String>,
+    /// Numbers in all of its weights, if it has saved any.
+    pub parameters: Option<usize>,
     /// The last that it wrote, and after which step.
     pub sample: Option<(u64, String)>,
 }
@@ -82,8 +84,15 @@ fn chart(runs: &[Run], title: &str, x: &str, at: fn(&Row) -> f64, validation: bo
         let points: Vec<(f64, f64)> =
             run.rows.iter().filter_map(|row| Some((at(row), y(row)?))).collect();
         let points = if validation { points } else { smooth(&points) };
-        let last = points.last().map_or(String::new(), |last| format!(" {:.4}", last.1));
-        let name = format!("{}{last}", run.name);
+        let last = if validation {
+            points.last().map(|last| last.1)
+        } else {
+            final_training_loss(&run.rows).map(|(_, loss)| loss)
+        };
+        let name = match last {
+            Some(loss) => format!("{} {loss:.4}", run.name),
+            None => run.name.clone(),
+        };
         let mark = if validation { Mark::Dots } else { Mark::Line };
         chart.series.push(Series { name, color, points, mark });
     }
@@ -109,6 +118,7 @@ fn costs(runs: &[Run]) -> Vec<Value> {
     };
     let losses = |run: &Run| run.rows.iter().filter_map(|row| row.value(Metric::LOSS)).collect();
     vec![
+        row("parameters", &|run| Some(thousands(run.parameters? as f64))),
         row("steps", &|run| Some(thousands(run.rows.last()?.step as f64))),
         row("time", &|run| Some(duration(run.rows.last()?.elapsed_seconds))),
         row("tokens per second", &|run| {
@@ -167,6 +177,7 @@ mod tests {
             name: name.to_owned(),
             rows: vec![row(1), row(2)],
             settings: settings.into_iter().collect(),
+            parameters: Some(12_345),
             sample: Some((2, format!("<said by {name}>"))),
         }
     }
@@ -177,6 +188,9 @@ mod tests {
         assert!(html.contains("a&lt;b 2.0000") && html.contains("c 1.2500"), "curves");
         assert!(html.contains("train.lr") && !html.contains("train.seed"), "only what differs");
         assert!(html.contains("&lt;said by c&gt;") && !html.contains("<said"));
+        assert!(html.contains("<td>12,345</td>"), "parameters");
+        // Curves and tables name the same training loss.
+        assert!(html.contains("a&lt;b 2.5000") && html.contains("<td>2.5000</td>"));
         assert!(html.contains("best validation loss") && html.contains("<td>1.2500</td>"));
         for outside in ["src=", "href=", "@import", "url(", "<script"] {
             assert!(!html.contains(outside), "{outside}");

@@ -1,7 +1,7 @@
 //! The curves of a run, as [`hearken_show::chart`] draws them.
 
 use crate::evaluation::Metric;
-use crate::metrics::Row;
+use crate::metrics::{Row, final_training_loss};
 use std::fmt::Write as _;
 
 pub use hearken_show::chart::{Chart, Level, Mark, Series};
@@ -20,7 +20,8 @@ pub fn loss_chart(rows: &[Row], floor: Option<f64>) -> Chart {
     let losses = || train.iter().map(|p| p.1).chain(floor);
     let (least, most) = (losses().fold(f64::MAX, f64::min), losses().fold(0.0, f64::max));
     chart.logarithmic = least > 0.0 && most > 8.0 * least;
-    let name = train.last().map_or("training".to_owned(), |p| format!("training {:.4}", p.1));
+    let at_the_end = final_training_loss(rows);
+    let name = at_the_end.map_or("training".to_owned(), |(_, loss)| format!("training {loss:.4}"));
     chart.series.push(Series { name, color: TRAIN, points: train, mark: Mark::Line });
     if let Some(last) = validation.last() {
         let best = validation.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(*last);

@@ -214,8 +214,9 @@ impl Report<'_> {
             }
         }
         let about = [
-            "The size of the gradients of each layer: of the same order everywhere; a layer that \
-             stays dark learns nothing.",
+            "The size of the gradients of each layer. Blocks should be of the same order; those of \
+             norms and embeddings are usually smaller. A block thousands of times below the others \
+             learns nothing.",
             "How far a step moves each layer, as a share of its weights: about 1e-3 is usual for \
              AdamW, more for Muon; it falls with the learning rate.",
             "How widely the heads of each layer look, from 0 (one token) up: it falls as heads find \

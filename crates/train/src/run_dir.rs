@@ -60,7 +60,8 @@ impl RunDirectory {
                 _ => Error::of(
                     Kind::Exists,
                     format!("{} already holds a run", path.display()),
-                    "continue it with --resume, or choose another --out",
+                    "continue it with --resume, or choose another --out; in a program, \
+                     RunDirectory::open continues it",
                 ),
             });
         }

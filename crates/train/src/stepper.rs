@@ -15,11 +15,11 @@ use crate::ema::Ema;
 use crate::norms;
 use crate::optimizer::Optimizer;
 use crate::task::{Moment, Task};
-use hearken_base::Result;
+use hearken_base::{Error, Result};
 use hearken_kernels::elementwise::sum_of_squares;
 use hearken_kernels::isa;
 use hearken_tensor::half::LossScaler;
-use hearken_tensor::{Param, Tensor, parallel_parts, profile, with_storage};
+use hearken_tensor::{Param, Tensor, Var, parallel_parts, profile, with_storage};
 use std::time::Instant;
 
 /// Everything that changes with a step, but for the task's own state.
@@ -185,6 +185,7 @@ impl Stepper {
                     let micro = task.loss(at)?;
                     let mut sum = 0.0;
                     if micro.weight != 0.0 {
+                        check_loss(&micro.sum)?;
                         micro.sum.backward_with(Tensor::full(micro.sum.shape(), scale));
                         sum = f64::from(micro.sum.value().item());
                     }
@@ -256,6 +257,24 @@ impl Stepper {
 /// Bytes of so many numbers.
 fn bytes(lengths: impl Iterator<Item = usize>) -> u64 {
     lengths.map(|len| (len * size_of::<f32>()) as u64).sum()
+}
+
+/// Is this a number that gradients can start from? Without the second question, a run whose loss was
+/// computed without a graph would end well and have learned nothing.
+fn check_loss(sum: &Var) -> Result<()> {
+    if sum.shape().len() != 1 {
+        return Err(Error::new(
+            format!("the loss has the shape {}, expected one number", sum.shape()),
+            "add it up: .sum(), or Reduction::Sum",
+        ));
+    }
+    if !sum.wants_gradient() {
+        return Err(Error::new(
+            "the loss does not depend on a parameter that learns",
+            "compute it from the parameters, outside of no_grad and without detach",
+        ));
+    }
+    Ok(())
 }
 
 /// The norm of all gradients together.

@@ -48,7 +48,7 @@ pub struct Setup {
     pub config_text: String,
     /// How progress is reported.
     pub progress: Mode,
-    /// Asks for an end after the step; see [`crate::interrupt::install`].
+    /// Asks for an end after the step; see [`crate::interrupt`].
     pub stop: Stop,
     /// Operations per second that the machine can do, for the share of peak.
     pub peak_flops: Option<f64>,

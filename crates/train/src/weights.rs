@@ -4,6 +4,7 @@
 // Files from strangers are read here: nothing may panic.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+use crate::run_dir::RunDirectory;
 use hearken_base::{Error, Result};
 use hearken_store::{TensorFile, Writer};
 use hearken_tensor::Param;
@@ -26,6 +27,15 @@ pub fn save(path: &Path, parameters: &[Param]) -> Result<()> {
 /// Gives parameters the numbers of a file that [`save`] wrote. The file must hold exactly these
 /// names and shapes; if it does not, no parameter is changed.
 pub fn load(path: &Path, parameters: &[Param]) -> Result<()> {
+    if let Some(folder) = path.parent()
+        && !path.exists()
+        && RunDirectory::holds_run(folder)
+    {
+        return Err(Error::new(
+            format!("{} is a run, not a model", folder.display()),
+            "its models are in checkpoints/best and checkpoints/last",
+        ));
+    }
     let file = TensorFile::open(path)?;
     let other = |message: String| {
         Error::new(message, "load what was saved by the same model").within(path.display())
@@ -77,6 +87,19 @@ mod tests {
         let loaded = parameters(7.0);
         load(&path, &loaded).unwrap();
         assert_eq!(numbers(&loaded), numbers(&saved));
+    }
+
+    #[test]
+    fn a_run_in_place_of_a_model_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = load(&dir.path().join(FILE), &[]).unwrap_err().to_string();
+        assert!(!text.contains("is a run"), "{text}");
+        std::fs::write(dir.path().join("config.toml"), "").unwrap();
+        let text = load(&dir.path().join(FILE), &[]).unwrap_err().to_string();
+        assert!(
+            text.contains("is a run, not a model\nhint: its models are in checkpoints"),
+            "{text}"
+        );
     }
 
     #[test]

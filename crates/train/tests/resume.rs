@@ -121,7 +121,7 @@ fn every_part_of_the_state_is_saved() {
         ("muon", TrainConfig { optimizer: muon, ..base.clone() }),
         ("average", TrainConfig { ema: Some(EmaConfig { decay: 0.9 }), ..base.clone() }),
         ("accumulation", TrainConfig { accumulate: 4, ..base.clone() }),
-        ("side by side", TrainConfig { accumulate: 2, parallel_parts: 2, ..base.clone() }),
+        ("in parallel", TrainConfig { accumulate: 2, parallel_parts: 2, ..base.clone() }),
         ("bf16", TrainConfig { precision: Precision::Bf16, ..base.clone() }),
         ("f16", TrainConfig { precision: Precision::F16, ..base.clone() }),
     ];

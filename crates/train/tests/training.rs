@@ -7,7 +7,7 @@ use hearken_base::settings::Settings;
 use hearken_kernels::isa;
 use hearken_kernels::threads::with_threads;
 use hearken_store::TensorFile;
-use hearken_tensor::Param;
+use hearken_tensor::{Param, Role, Tensor, Var, no_grad};
 use hearken_train::early_stopping::{Best, EarlyStoppingConfig};
 use hearken_train::ema::EmaConfig;
 use hearken_train::files;
@@ -130,7 +130,7 @@ fn only_the_newest_and_the_best_checkpoints_stay() {
 }
 
 /// The gradient of the mean over 12 rows is a sum over rows; in three or four parts it is the same
-/// sum in another order, whether they come one after the other or side by side.
+/// sum in another order, whether they come one after the other or in parallel.
 #[test]
 fn accumulating_four_times_three_is_a_batch_of_twelve() {
     let weights = |accumulate, parallel_parts| {
@@ -227,6 +227,33 @@ fn a_part_that_fails_is_an_error() {
     let config = TrainConfig { parallel_parts: 3, ..config() };
     let error = train(&mut Failing(Network::new()), &config, setup(dir.path())).unwrap_err();
     assert!(error.to_string().contains("part 1 has no rows"), "{error}");
+}
+
+#[test]
+fn a_loss_that_teaches_nothing_is_an_error() {
+    struct Given(Param, fn(&Param) -> Var);
+    impl Task for Given {
+        fn parameters(&self) -> Vec<Param> {
+            vec![self.0.clone()]
+        }
+        fn loss(&self, _: Moment) -> Result<MicroLoss> {
+            Ok(MicroLoss::new((self.1)(&self.0), 1.0, 1))
+        }
+    }
+    let outcome = |loss| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut task = Given(Param::new("w", Role::Vector, Tensor::full([2], 1.0)), loss);
+        let trained = train(&mut task, &config(), setup(dir.path()));
+        trained.map_or_else(|error| error.to_string(), |_| String::new())
+    };
+    assert_eq!(outcome(|w| w.var().sum()), "");
+    let text = outcome(|w| no_grad(|| w.var().sum()));
+    assert!(
+        text.starts_with("the loss does not depend on a parameter that learns\nhint: "),
+        "{text}"
+    );
+    let text = outcome(Param::var);
+    assert!(text.starts_with("the loss has the shape (2), expected one number\nhint: "), "{text}");
 }
 
 #[test]

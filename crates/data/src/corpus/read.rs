@@ -139,6 +139,11 @@ impl<R: Read> TextReader<R> {
         {
             return Err(error::utf16(&self.path, order));
         }
+        if self.offset == 0
+            && let Some(format) = error::format_of(&self.buffer)
+        {
+            return Err(error::formatted(&self.path, format));
+        }
         if let Some(at) = self.buffer.iter().position(|&byte| byte == 0) {
             return Err(bad(at, "a NUL byte"));
         }

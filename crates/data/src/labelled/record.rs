@@ -85,6 +85,11 @@ impl Record {
     fn hint(&self) -> String {
         let names = self.fields.keys().chain(&self.others).take(LISTED.0);
         let names: Vec<String> = names.map(|name| shown(name)).collect();
+        if names.is_empty() {
+            return "this row has no other fields; data.field, data.second and data.label say \
+                    which are read"
+                .to_owned();
+        }
         format!(
             "this row has: {}; data.field, data.second and data.label say which are read",
             names.join(", ")

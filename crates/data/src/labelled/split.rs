@@ -2,7 +2,7 @@
 //!
 //! Within each class the rows are ordered by a hash of the seed and their texts, and the first of
 //! them are held out. So the split depends on the seed and the texts alone, not on the order of
-//! the rows, and copies of a text lie side by side in that order: at most one group of copies per
+//! the rows, and copies of a text are adjacent in that order: at most one group of copies per
 //! class can be cut.
 
 use super::{Answer, Dataset, Row};

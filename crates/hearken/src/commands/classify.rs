@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     most_tokens: Option<usize>,
 
-    /// Leave the temperature that is saved with the model out ('hearken eval --calibration')
+    /// Do without the temperature that is saved with the model ('hearken eval --calibration')
     #[arg(long)]
     uncalibrated: bool,
 

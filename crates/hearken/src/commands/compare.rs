@@ -32,6 +32,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
 
+    /// Train for this share of the usual steps, from 0.001 to 10: less is a sketch
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    effort: f64,
+
     /// Train each contender with so many seeds; a claim needs 3 [default: what the study wants]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     seeds: Option<u16>,
@@ -45,7 +49,7 @@ pub(crate) struct Arguments {
     data: Vec<PathBuf>,
 
     /// Refuse to begin, if it would take longer than this
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     minutes: Option<f64>,
 
     /// The page that is written; the numbers go to the same name with .json
@@ -126,13 +130,19 @@ fn request(study: &'static Study, arguments: &Arguments) -> Result<Request, Fail
             "'hearken compare' says how long studies take",
         ));
     }
+    if !(0.001..=10.0).contains(&arguments.effort) {
+        return Err(Failure::input(
+            format!("--effort is {}, expected 0.001 to 10", arguments.effort),
+            "1 is the usual effort, 0.1 a sketch",
+        ));
+    }
     Ok(Request {
+        effort: arguments.effort,
         quick: arguments.quick,
         contenders,
         seeds: arguments.seeds.map_or(0, usize::from),
         seed: arguments.seed,
         data: arguments.data.clone(),
-        share: 1.0,
         most_seconds: minutes.map(|minutes| 60.0 * minutes),
         progress: Mode::detect(arguments.quiet),
         stop: interrupt::prepare()?,

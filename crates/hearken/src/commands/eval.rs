@@ -20,16 +20,18 @@ mod subject;
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::model::{ModelArguments, TokenizerArguments};
-use crate::terminal::{Progress, Terminal};
+use crate::terminal::{Progress, Terminal, visible};
 use hearken::data::batches::{Batch, Examples, InOrder};
 use hearken::nn::models::{PredictsTokens, Tokens};
-use hearken::nn::pass::Layout;
+use hearken::nn::pass::{Layout, Pass};
+use hearken::nn::taps::{Pattern, Taps, zero};
 use hearken::show::number::{plural, thousands};
 use hearken::tasks::OpenModel;
 use hearken::tasks::calibration::{BINS, of_tokens};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 use subject::{Measured, Subject, generated, read, text};
 
@@ -102,6 +104,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8)]
     batch_size: usize,
 
+    /// Evaluate with these values set to 0, to see what they are worth, such as
+    /// 'blocks.1.attention.mixed[2]', which is head 2 of block 1 (several times for more; decoders)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["calibration", "shots"])]
+    ablate: Vec<String>,
+
     /// Is the model right as often as it is sure? Fits a temperature on one half of the examples and
     /// judges on the other
     #[arg(long, conflicts_with = "shots")]
@@ -143,12 +150,14 @@ Examples:
   hearken eval book.txt
   hearken eval --model runs/mine --data shakespeare.txt --split validation
   hearken eval --model gpt2 --data book.txt --stride 512 --json
+  hearken eval --ablate 'blocks.1.attention.mixed[2]'    without head 2 of block 1
+  hearken eval --ablate blocks.1.attention.out --ablate blocks.1.feed_forward.out   without block 1
   hearken eval --model runs/reviews                  what the run of an encoder has held out
   hearken eval --model runs/reviews --data test.csv --label stars --json
   hearken eval --model runs/es --data test.en --target test.es --beams 4
   hearken eval --model runs/reviews --calibration --save-temperature --diagram reliability.html
   hearken eval --model runs/few-shot --shots 0,1,2,4,8,16
-  hearken eval --model gpt2 --data reviews.jsonl --shots 0,1,4 --template '{text}\nSentiment: {label}\n\n'
+  hearken eval --model gpt2 --data reviews.jsonl --shots 0,1,4 --template '{text}\\nSentiment: {label}\\n\\n'
   hearken eval --model gpt2 --data pairs.tsv --field en --second es --shots 1,4
 
 Keys of --json with --calibration: model, data, metrics (loss, accuracy, ece and ece_equal_mass at
@@ -172,7 +181,10 @@ Keys of --json for language models:
   targets           tokens that were predicted: all but the first, or all where the model
                     has a token that begins a text of its own (stories)
   bytes             of the text that the targets stand for
-  windows, context, stride, seconds, tokens_per_second";
+  windows, context, stride, seconds, tokens_per_second
+  ablated           the names of --ablate, if there are any
+
+'hearken inspect trace --prompt TEXT' lists the names of the values that --ablate can take.";
 
 /// A part of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -198,12 +210,19 @@ struct Report {
     stride: usize,
     seconds: f64,
     tokens_per_second: f64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ablated: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
     let hint = "name one with --tokenizer; without one a text has no tokens";
     let tokenizer = arguments.tokenizer.require(&model, hint)?;
+    let reads_a_text = model.model.translates().is_none() && model.model.encodes().is_none();
+    if !arguments.ablate.is_empty() && !reads_a_text {
+        let message = "--ablate needs a model that predicts the next token";
+        return Err(Failure::input(message, "leave --ablate out"));
+    }
     if model.model.translates().is_some() {
         return pairs::run(arguments, &model, tokenizer);
     }
@@ -248,10 +267,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let count = examples.count();
     let windows = InOrder::new(examples, arguments.batch_size);
     let batches = windows.batches();
-    let start = Instant::now();
+    let (start, of) = (Instant::now(), plural(targets, "token"));
     let stopped = || kept.as_ref().is_some_and(Kept::is_stopped);
-    let sum = sum_of_losses(predictor, windows, &stopped, |done| {
-        progress.show(&format!("{} % of {targets} tokens", 100 * done / batches.max(1)));
+    let taps = ablating(&arguments.ablate)?;
+    let sum = sum_of_losses(predictor, windows, &taps, &stopped, |done| {
+        progress.show(&format!("{} % of {of}", 100 * done / batches.max(1)));
     })?;
     progress.clear();
     let seconds = start.elapsed().as_secs_f64();
@@ -276,14 +296,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         stride,
         seconds,
         tokens_per_second: (count * context) as f64 / seconds.max(1e-9),
+        ablated: arguments.ablate.clone(),
     };
     write(&report, arguments.json)
+}
+
+/// Sets the values of these names to 0.
+fn ablating(names: &[String]) -> Result<Arc<Taps>, Failure> {
+    let mut taps = Taps::new();
+    for name in names {
+        taps = taps.replace(Pattern::parse(name)?, zero);
+    }
+    Ok(Arc::new(taps))
 }
 
 /// Σ −ln p over all targets; `show` is told how many batches are done.
 fn sum_of_losses(
     predictor: &dyn PredictsTokens,
     batches: impl Iterator<Item = Batch>,
+    taps: &Arc<Taps>,
     stopped: &dyn Fn() -> bool,
     mut show: impl FnMut(usize),
 ) -> Result<f64, Failure> {
@@ -296,7 +327,15 @@ fn sum_of_losses(
         if let Some(lengths) = &batch.lengths {
             tokens = tokens.laid_out(Layout::padded(lengths));
         }
-        let losses = predictor.token_losses(&tokens, &batch.targets);
+        let pass = Pass::evaluate().watched(taps);
+        let losses = predictor.token_losses_with(&tokens, &batch.targets, &pass);
+        if let Some(name) = taps.unmet().first() {
+            let message = format!("no value of this model is called '{name}'");
+            return Err(Failure::input(
+                message,
+                "'hearken inspect trace --prompt TEXT' lists all names",
+            ));
+        }
         sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
         show(done + 1);
     }
@@ -394,8 +433,9 @@ fn write(report: &Report, json: bool) -> Result<(), Failure> {
         ("windows", format!("{} of {context} tokens, {stride} apart", thousands(*windows as f64))),
         ("time", format!("{seconds:.2} s, {} tokens/s", thousands(*tokens_per_second))),
     ];
+    let ablated = report.ablated.iter().map(|name| ("without", visible(name).into_owned()));
     let terminal = Terminal::stdout();
-    for (name, text) in lines {
+    for (name, text) in lines.into_iter().chain(ablated) {
         writeln!(out, "{} {text}", terminal.bold(&format!("{name:10}")))?;
     }
     Ok(())

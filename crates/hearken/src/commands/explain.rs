@@ -1,13 +1,13 @@
 //! `hearken explain`: a prompt's way through a model, and the way back, number by number.
 
 mod page;
+mod terminal;
 
 use crate::failure::Failure;
 use crate::machine;
 use crate::model::{ModelArguments, TokenizerArguments, parse_ids};
-use crate::terminal::{Terminal, visible};
 use hearken::data::tokenizer::{Pieces, Tokenizer};
-use hearken::explain::arithmetic::{line, short, softmax};
+use hearken::explain::arithmetic::line;
 use hearken::explain::attribution::{contributions, lens};
 use hearken::explain::update::Updates;
 use hearken::explain::{Flow, Focus, Stage, intervene, roles};
@@ -63,15 +63,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "T", default_value_t = 1.0)]
     temperature: f32,
 
-    /// Choose among the K most likely tokens only
+    /// Choose among the K most likely tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
 
-    /// Choose among the most likely tokens that together reach P only
+    /// Choose among the most likely tokens that together reach this probability
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
 
-    /// Choose among tokens at least P times as likely as the most likely only
+    /// Choose among tokens at least P times as likely as the most likely one
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
 
@@ -149,11 +149,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(text) => Some((place, target_id(text, model, tokenizer.as_ref())?)),
         None => None,
     };
-    let layers = hearken::explain::stack_of(&model.config())?.layers;
-    if arguments.layer >= layers {
-        let message = format!("there is no block {}", arguments.layer);
-        return Err(Failure::input(message, format!("blocks are 0 to {}", layers - 1)));
-    }
+    let stack = hearken::explain::stack_of(&model.config())?.clone();
+    numbered("block", arguments.layer, stack.layers)?;
+    numbered("head", arguments.head, stack.heads)?;
+    numbered("token", arguments.token.unwrap_or(place), ids.len())?;
     let most_bytes = machine::available_bytes().map(|free| free / 2);
     let flow = Flow::of(model, &ids, target, most_bytes)?;
     let focus = Focus {
@@ -161,6 +160,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         token: arguments.token.unwrap_or(place),
         column: arguments.column,
     };
+    let widths = flow.stages.iter().filter_map(|stage| stage.shape.last().copied());
+    numbered("column", arguments.column, widths.max().unwrap_or(1))?;
     let report =
         Report { arguments, model, tokenizer: tokenizer.as_ref(), flow, focus, target, sampling };
     let found = report.json()?;
@@ -170,6 +171,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     report.write(&found, &mut out)
+}
+
+/// There are `count` of these, from 0.
+fn numbered(what: &str, asked: usize, count: usize) -> Result<(), Failure> {
+    if asked < count {
+        return Ok(());
+    }
+    let hint = format!("{what}s are 0 to {}", count.saturating_sub(1));
+    Err(Failure::input(format!("there is no {what} {asked}"), hint))
 }
 
 fn prompt_ids(arguments: &Arguments, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Failure> {
@@ -330,197 +340,5 @@ impl Report<'_> {
             "after": after, "m": m, "v": v, "lr": self.arguments.lr,
             "gradient_norm": step.gradient_norm, "clip_factor": step.clip_factor,
             "loss_before": step.before, "loss_after": step.after }))
-    }
-
-    fn write(&self, found: &Value, out: &mut impl Write) -> Result<(), Failure> {
-        let terminal = Terminal::stdout();
-        let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
-        let pieces = self.tokenizer.map(Pieces::of).transpose()?;
-        writeln!(out, "{}", terminal.bold("tokens"))?;
-        for (i, id) in self.flow.ids.iter().enumerate() {
-            let text = self.text(*id);
-            let found = pieces.as_ref().map_or_else(|| text.clone().into_bytes(), |p| p.bytes(*id));
-            let bytes: Vec<String> = found.iter().map(|b| format!("{b:02x}")).collect();
-            let merges = pieces.as_ref().map(|p| p.merges(*id).1).unwrap_or_default();
-            let merges: Vec<String> = merges.iter().map(|m| m.pieces.join("|")).collect();
-            let arrow = if merges.is_empty() { "" } else { "  merges → " };
-            writeln!(
-                out,
-                "  {i:>3}  id {id:<6} {:<16} bytes {}{arrow}{}",
-                visible(&format!("{text:?}")),
-                bytes.join(" "),
-                visible(&merges.join(" → "))
-            )?;
-        }
-        for stage in self.stages() {
-            self.write_stage(stage, terminal, out)?;
-        }
-        let list = |key: &str| found[key].as_array().cloned().unwrap_or_default();
-        writeln!(out, "\n{}", terminal.bold("heads: where their weights go"))?;
-        for head in list("heads") {
-            let role = head["role"].as_str().unwrap_or("no role found");
-            writeln!(
-                out,
-                "  block {} head {}: {role} {}, entropy {}",
-                head["layer"],
-                head["head"],
-                number(&head["score"]),
-                number(&head["entropy"])
-            )?;
-        }
-        if let Some(first) = found["candidates"]["first"].as_array() {
-            let left = &found["candidates"];
-            writeln!(
-                out,
-                "\n{}",
-                terminal.bold("choice: logit / temperature → softmax → filters")
-            )?;
-            for c in first.iter().take(8) {
-                writeln!(
-                    out,
-                    "  {:<16} logit {:>8}  / temperature {:>8}  probability {}",
-                    visible(&format!("{:?}", c["text"].as_str().unwrap_or_default())),
-                    number(&c["logit"]),
-                    number(&c["scaled"]),
-                    number(&c["probability"])
-                )?;
-            }
-            let chosen = found["chosen"]["text"].as_str().unwrap_or_default();
-            writeln!(
-                out,
-                "  {} of {} tokens are left; drawn: {}",
-                left["left"],
-                left["of"],
-                visible(&format!("{chosen:?}"))
-            )?;
-        }
-        if found["lens"].is_array() {
-            writeln!(
-                out,
-                "\n{}",
-                terminal.bold("logit lens: what the residual stream would predict")
-            )?;
-            for glimpse in list("lens") {
-                let best = &glimpse["likeliest"][0];
-                let text = format!("{:?}", best["text"].as_str().unwrap_or_default());
-                writeln!(
-                    out,
-                    "  {:<28} norm {:>8}  {} {}",
-                    glimpse["stage"].as_str().unwrap_or_default(),
-                    number(&glimpse["norm"]),
-                    visible(&text),
-                    number(&best["probability"])
-                )?;
-            }
-            writeln!(out, "\n{}", terminal.bold("what each part adds to the logit"))?;
-            for part in list("contributions") {
-                writeln!(
-                    out,
-                    "  {:<28} {:>9}",
-                    part["part"].as_str().unwrap_or_default(),
-                    number(&part["logit"])
-                )?;
-            }
-        }
-        if self.target.is_some() {
-            self.write_target(found, terminal, out)?;
-        }
-        Ok(())
-    }
-
-    fn write_stage(
-        &self,
-        stage: &Stage,
-        terminal: Terminal,
-        out: &mut impl Write,
-    ) -> Result<(), Failure> {
-        let shape: Vec<String> = stage.shape.iter().map(ToString::to_string).collect();
-        writeln!(out, "\n{} ({})", terminal.bold(&stage.name), shape.join(", "))?;
-        writeln!(out, "  {}  {}", stage.sentence, stage.formula)?;
-        let (index, place) = stage.at(self.focus);
-        let width = stage.shape.last().copied().unwrap_or(1).max(1);
-        let start = index / width * width;
-        let show = |data: &[f32]| {
-            let row = &data[start..(start + width).min(data.len())];
-            let each = |x: &f32| short(f64::from(*x));
-            if row.len() <= 8 {
-                return row.iter().map(each).collect::<Vec<_>>().join("  ");
-            }
-            let head: Vec<String> = row[..4].iter().map(each).collect();
-            let tail: Vec<String> = row[row.len() - 2..].iter().map(each).collect();
-            format!("{} … {}", head.join("  "), tail.join("  "))
-        };
-        writeln!(out, "  row: {}", show(stage.value.data()))?;
-        if let Some(gradient) = &stage.gradient {
-            let norm = stage.gradient_norm().unwrap_or(0.0);
-            writeln!(out, "  ∂L:  {}   norm {}", show(gradient.data()), short(norm))?;
-        }
-        if let Some(line) = line(self.model, &self.flow, stage, self.focus) {
-            let place: Vec<String> = place.iter().map(ToString::to_string).collect();
-            writeln!(out, "  [{}]: {}", place.join("]["), line.text)?;
-        }
-        Ok(())
-    }
-
-    fn write_target(
-        &self,
-        found: &Value,
-        terminal: Terminal,
-        out: &mut impl Write,
-    ) -> Result<(), Failure> {
-        let number = |value: &Value| value.as_f64().map_or("–".to_owned(), short);
-        let Some((place, id)) = self.target else { return Ok(()) };
-        writeln!(out, "\n{}", terminal.bold("loss"))?;
-        let logits = self.flow.value("logits");
-        if let Some(logits) = logits.filter(|_| self.model.predicts_tokens().is_some()) {
-            let width = logits.shape().width();
-            let row = &logits.data()[place * width..(place + 1) * width];
-            if let Some((text, p)) = softmax(row, id as usize) {
-                writeln!(out, "  {} = {text}", short(p))?;
-                writeln!(out, "  {} = −ln {}", number(&found["loss"]), short(p))?;
-            }
-        } else {
-            writeln!(out, "  {}", number(&found["loss"]))?;
-        }
-        writeln!(
-            out,
-            "\n{}",
-            terminal.bold("each head silenced: its largest weight, and how the loss rises")
-        )?;
-        for effect in found["effects"].as_array().into_iter().flatten() {
-            writeln!(
-                out,
-                "  block {} head {}: weight {}, loss {:+.4}",
-                effect["layer"],
-                effect["head"],
-                number(&effect["attention"]),
-                effect["rise"].as_f64().unwrap_or(0.0)
-            )?;
-        }
-        let update = &found["update"];
-        writeln!(out, "\n{}", terminal.bold("one step of AdamW (taken back)"))?;
-        if let Some(refused) = update["refused"].as_str() {
-            writeln!(out, "  refused: {refused}")?;
-            return Ok(());
-        }
-        writeln!(
-            out,
-            "  {}[{}]: {} → {}   m {}  v {}  clip factor {}  lr {}",
-            update["weight"].as_str().unwrap_or_default(),
-            update["index"],
-            number(&update["before"]),
-            number(&update["after"]),
-            number(&update["m"]),
-            number(&update["v"]),
-            number(&update["clip_factor"]),
-            number(&update["lr"])
-        )?;
-        writeln!(
-            out,
-            "  loss {} → {}",
-            number(&update["loss_before"]),
-            number(&update["loss_after"])
-        )?;
-        Ok(())
     }
 }

@@ -76,12 +76,22 @@ fn list() -> Result<(), Failure> {
         writeln!(out, "{}", terminal.bold(theme))?;
         for lesson in *lessons {
             number += 1;
-            let room = terminal.width.saturating_sub(widest + 7).max(30);
+            let beside = terminal.width.saturating_sub(widest + 7);
+            let narrow = beside < 30;
+            let (indent, room) = if narrow {
+                (7, terminal.width.saturating_sub(7).max(10))
+            } else {
+                (widest + 7, beside)
+            };
             let mut lines = hearken::show::terminal::wrap(lesson.line, room).into_iter();
-            let first = lines.next().unwrap_or_default();
-            writeln!(out, "{number:>4} {:widest$}  {first}", lesson.name)?;
+            if narrow {
+                writeln!(out, "{number:>4} {}", lesson.name)?;
+            } else {
+                let first = lines.next().unwrap_or_default();
+                writeln!(out, "{number:>4} {:widest$}  {first}", lesson.name)?;
+            }
             for line in lines {
-                writeln!(out, "{:widest$}       {line}", "")?;
+                writeln!(out, "{:indent$}{line}", "")?;
             }
         }
     }

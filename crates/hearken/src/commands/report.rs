@@ -3,6 +3,8 @@
 use crate::failure::Failure;
 use crate::terminal::say;
 use hearken::base::Error;
+use hearken::formats::weights::WeightFiles;
+use hearken::tasks::open::locate;
 use hearken::train::compare::{self, Run};
 use hearken::train::metrics::{Log, Row};
 use hearken::train::run_dir::Samples;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Compare runs: curves, settings in which they differ, costs and samples on one page.
 ///
-/// The page of a single run is its report.html, which training keeps up to date.
+/// The page of a single run is its report.html, which training keeps up to date; --out copies it.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
@@ -21,9 +23,9 @@ pub(crate) struct Arguments {
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
-    /// The page that is written
-    #[arg(long, value_name = "FILE", default_value = "compare.html")]
-    out: PathBuf,
+    /// The page that is written [default: compare.html]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 const HELP: &str = "\
@@ -38,13 +40,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if !RunDirectory::holds_run(run) || !page.is_file() {
             return Err(not_a_run(run));
         }
-        writeln!(out, "{}", page.display())?;
-        say!("give several runs to compare them");
+        if let Some(copy) = &arguments.out {
+            files::replace(copy, &std::fs::read(&page)?)?;
+        }
+        writeln!(out, "{}", arguments.out.as_ref().unwrap_or(&page).display())?;
+        say!("this is the page of one run; give several runs to compare them");
         return Ok(());
     }
     let runs: Result<Vec<Run>, Failure> = arguments.runs.iter().map(|run| read(run)).collect();
-    files::replace(&arguments.out, compare::html(&runs?).as_bytes())?;
-    writeln!(out, "{}", arguments.out.display())?;
+    let page = arguments.out.as_deref().unwrap_or(Path::new("compare.html"));
+    files::replace(page, compare::html(&runs?).as_bytes())?;
+    writeln!(out, "{}", page.display())?;
     Ok(())
 }
 
@@ -72,7 +78,15 @@ fn read(path: &Path) -> Result<Run, Failure> {
         .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     let rows = Log::<Row>::read(&path.join("metrics.jsonl"))?;
     let samples = Samples::read(&path.join("samples.txt"))?;
-    Ok(Run { name, rows, settings, sample: samples.last().cloned() })
+    let sample = samples.last().cloned();
+    Ok(Run { name, rows, settings, parameters: parameters(path), sample })
+}
+
+/// The numbers in the weights of a run's last checkpoint, by the headers of the files.
+fn parameters(run: &Path) -> Option<usize> {
+    let files = WeightFiles::open(&locate(Some(run)).ok()?).ok()?;
+    let entries = files.files().iter().flat_map(hearken::store::TensorFile::entries);
+    Some(entries.map(|entry| entry.shape.iter().product::<usize>()).sum())
 }
 
 /// Every setting under its full name.

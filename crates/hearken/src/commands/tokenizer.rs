@@ -133,7 +133,7 @@ Examples:
   hearken tokenizer decode --tokenizer gpt2/ 464 3797 3332 319
   echo '[464, 3797]' | hearken tokenizer decode --tokenizer gpt2/")]
 struct DecodeArguments {
-    /// Ids, apart by spaces or commas; stdin if none is given
+    /// Ids, separated by spaces or commas; stdin if none is given
     ids: Vec<String>,
     /// A tokenizer.json, a directory that holds one, or one with vocab.json and merges.txt
     #[arg(long, value_name = "PATH")]

@@ -100,11 +100,11 @@ struct Looking {
     #[arg(long)]
     show_alignment: bool,
 
-    /// … of this layer of the decoder, from 0 [default: the last]
+    /// Show the attention of this layer of the decoder, from 0 [default: the last]
     #[arg(long, value_name = "N")]
     layer: Option<usize>,
 
-    /// … of this head, from 0 [default: the mean over all]
+    /// Show the attention of this head, from 0 [default: the mean over all]
     #[arg(long, value_name = "N")]
     head: Option<usize>,
 
@@ -336,7 +336,7 @@ fn draw(alignment: &Alignment, path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// A row per token of the translation, a column per token of the text; as many columns side by side
+/// A row per token of the translation, a column per token of the text; as many adjacent columns
 /// as the terminal is wide.
 fn show(out: &mut impl Write, alignment: &Alignment) -> Result<(), Failure> {
     /// Characters of a column.

@@ -5,10 +5,13 @@ use crate::{CHARACTERS, config, model_directory, parse, with_model, write_model}
 use hearken::data::tokenizer::Tokenizer;
 use hearken::formats::SpecialTokens;
 use hearken::nn::config::{DecoderConfig, PositionConfig, RopeScaling, StackConfig};
-use hearken::nn::models::{Decoder, Generates, Model};
+use hearken::nn::models::{Decoder, Generates, Model, PredictsTokens, Tokens};
+use hearken::nn::pass::Pass;
+use hearken::nn::taps::{Pattern, Taps, zero};
 use hearken::tensor::Tensor;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
 
 const TEXT: &str = "once upon a time there was a cat.\nit sat on the mat and looked at the moon.\n";
 
@@ -301,4 +304,40 @@ fn examples_in_the_prompt_are_asked_of_any_decoder() {
     run(&mut with_model(&["eval"], &path, &["--shots", "1"])).refused("few-shot");
     let long = ["--data", data, "--shots", "30", "--template", "{text} {label}.\\n"];
     run(&mut with_model(&["eval"], &path, &long)).refused("do not fit");
+}
+
+/// What `--ablate` silences is what the library silences by the same name.
+#[test]
+fn a_head_or_a_layer_can_be_ablated() {
+    let directory = model_directory();
+    let model = write_model(directory.path());
+    let loss = |rest: &[&str]| evaluate(directory.path(), rest)["loss"].as_f64().unwrap();
+    let [head, layer] = ["blocks.0.attention.mixed[1]", "blocks.1.feed_forward.out"];
+    let by_library = |names: &[&str]| {
+        let mut taps = Taps::new();
+        for name in names {
+            taps = taps.replace(Pattern::parse(name).unwrap(), zero);
+        }
+        let taps = Arc::new(taps);
+        let ids: Vec<u32> = TEXT.chars().map(|c| CHARACTERS.find(c).unwrap() as u32).collect();
+        let context = config().context;
+        let mut sum = 0.0;
+        for start in (0..ids.len() - 1).step_by(context) {
+            let end = (start + context).min(ids.len() - 1);
+            let pass = Pass::evaluate().watched(&taps);
+            let tokens = Tokens::new(&ids[start..end], 1);
+            let losses = model.token_losses_with(&tokens, &ids[start + 1..=end], &pass);
+            sum += losses.data().iter().map(|loss| f64::from(*loss)).sum::<f64>();
+        }
+        sum / (ids.len() - 1) as f64
+    };
+    let (whole, without) = (loss(&[]), loss(&["--ablate", head]));
+    let both = loss(&["--ablate", head, "--ablate", layer]);
+    assert!((whole - by_library(&[])).abs() < 1e-5);
+    assert!((without - by_library(&[head])).abs() < 1e-5, "{without}");
+    assert!((both - by_library(&[head, layer])).abs() < 1e-5, "{both}");
+    assert!((without - whole).abs() > 1e-6 && (both - without).abs() > 1e-6);
+    let json = evaluate(directory.path(), &["--ablate", head]);
+    assert_eq!(json["ablated"], serde_json::json!([head]));
+    assert!(evaluate(directory.path(), &[]).get("ablated").is_none());
 }

@@ -305,7 +305,7 @@ impl Linear<'_> {
                 }
                 // SAFETY: as above.
                 unsafe {
-                    put((out, Write::Set), &part, [heads, head], mixed, sum_width, value_width)
+                    put((out, Write::Set), &part, [heads, head], mixed, sum_width, value_width);
                 };
             }
             if causal {

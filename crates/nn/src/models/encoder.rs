@@ -214,16 +214,15 @@ impl PredictsTokens for Encoder {
         })
     }
 
-    fn token_losses(&self, tokens: &Tokens<'_>, targets: &[u32]) -> Tensor {
+    fn token_losses_with(&self, tokens: &Tokens<'_>, targets: &[u32], pass: &Pass) -> Tensor {
         let (rows, counted) = counted(targets);
         let mut losses = Tensor::zeros([targets.len()]);
         if rows.is_empty() {
             return losses;
         }
         let found = no_grad(|| {
-            let pass = Pass::evaluate();
-            let chosen = select_rows(&self.encode(tokens, &pass), &rows); // (N, C)
-            let hidden = self.token_head().forward(&chosen, &pass);
+            let chosen = select_rows(&self.encode(tokens, pass), &rows); // (N, C)
+            let hidden = self.token_head().forward(&chosen, pass);
             self.head().token_losses(hidden.value(), &counted)
         });
         let all = losses.data_mut();

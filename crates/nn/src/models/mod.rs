@@ -164,8 +164,13 @@ pub trait PredictsTokens: Model {
 
     /// The loss of every target by itself (N), without gradients; 0 where it is ignored.
     fn token_losses(&self, tokens: &Tokens<'_>, targets: &[u32]) -> Tensor {
+        self.token_losses_with(tokens, targets, &Pass::evaluate())
+    }
+
+    /// As [`token_losses`](Self::token_losses), in this pass: with taps, for example.
+    fn token_losses_with(&self, tokens: &Tokens<'_>, targets: &[u32], pass: &Pass) -> Tensor {
         no_grad(|| {
-            let hidden = self.hidden(tokens, &Pass::evaluate());
+            let hidden = self.hidden(tokens, pass);
             self.head().token_losses(hidden.value(), targets)
         })
     }

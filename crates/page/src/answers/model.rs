@@ -4,7 +4,7 @@ use crate::Session;
 use crate::ask::Ask;
 use hearken_base::{Error, Result};
 use hearken_data::tokenizer::Tokenizer;
-use hearken_explain::flow::{block, part, words};
+use hearken_explain::flow::{block, formula, part, words};
 use hearken_explain::update::Updates;
 use hearken_explain::{checked, stack_of};
 use hearken_nn::models::TargetKind;
@@ -27,7 +27,7 @@ pub(crate) fn model(session: &Session<'_>) -> Result<Value> {
     }
     let parts: Vec<Value> = parts.iter().map(|(name, own)| part_json(name, own)).collect();
     let stages = session.outline.iter().map(|(name, shape)| {
-        let (sentence, formula) = words(name);
+        let ((sentence, _), formula) = (words(name), formula(name, &config));
         json!({ "name": name, "shape": symbolic(name, shape), "sentence": sentence,
             "formula": formula, "block": block(name), "part": part(name) })
     });

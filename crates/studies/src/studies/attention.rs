@@ -34,7 +34,7 @@ pub(crate) const STUDY: Study = Study {
         Contender { name: "lsh", about: "softmax among tokens in the same buckets of a hash" },
     ],
     reads_text: false,
-    minutes: [2.0, 8.0],
+    minutes: [4.0, 16.0],
     run,
 };
 

@@ -12,7 +12,7 @@ use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::page::seeds_in_words;
 use crate::request::Request;
 use crate::rows::{CURRICULUM, RowTask, Rows, growing, judge};
-use crate::sizes::{decoder, nearest, parameters, training, transformer};
+use crate::sizes::{decoder, nearest, parameters, training_by_muon, transformer};
 use crate::statistics::{Sample, best};
 use crate::study::{Contender, Study};
 use crate::trials::{Watch, seconds_of_a_step, seconds_of_all, trials};
@@ -85,22 +85,22 @@ struct Scale {
 
 const QUICK: Scale = Scale {
     width: 48,
-    rows: 16,
-    steps: [700, 500],
+    rows: 32,
+    steps: [3000, 800],
     trained: [50, 24],
     judged: [&[5, 10, 25, 50, 100], &[6, 12, 24, 48]],
     held_out: 64,
-    lr: 4e-3,
+    lr: 6e-3,
 };
 
 const FULL: Scale = Scale {
-    width: 64,
-    rows: 16,
-    steps: [2000, 1200],
-    trained: [500, 100],
-    judged: [&[25, 50, 100, 200, 350, 500], &[12, 25, 50, 100, 200]],
+    width: 48,
+    rows: 32,
+    steps: [3000, 1500],
+    trained: [250, 64],
+    judged: [&[25, 50, 100, 200, 350, 500], &[8, 16, 32, 64, 128]],
     held_out: 128,
-    lr: 3e-3,
+    lr: 6e-3,
 };
 
 impl Exercise {
@@ -198,6 +198,7 @@ struct Run {
 }
 
 fn train_one(
+    request: &Request,
     watch: &Watch<'_>,
     contender: &str,
     exercise: Exercise,
@@ -205,7 +206,8 @@ fn train_one(
     seed: u64,
 ) -> Result<Run> {
     let number = exercise as usize;
-    let (config, distances) = (setting(exercise, scale, seed), scale.judged[number]);
+    let config = setting(request, exercise, scale, seed);
+    let distances = scale.judged[number];
     let built = models::build(&of(contender, exercise, scale), Weights::Drawn { seed });
     let most = scale.trained[number];
     let mut task = RowTask::new(built, |at| exercise.training_rows(at, &config, most));
@@ -221,8 +223,9 @@ fn train_one(
     Ok(Run { accuracy, seconds: trained.seconds, loss: trained.final_loss() })
 }
 
-fn setting(exercise: Exercise, scale: &Scale, seed: u64) -> TrainConfig {
-    training(scale.steps[exercise as usize], scale.rows, scale.lr, seed)
+fn setting(request: &Request, exercise: Exercise, scale: &Scale, seed: u64) -> TrainConfig {
+    let steps = request.steps(scale.steps[exercise as usize]);
+    training_by_muon(steps, scale.rows, scale.lr, seed)
 }
 
 /// The model of a contender in an exercise.
@@ -236,7 +239,7 @@ fn estimate(request: &Request, scale: &Scale, seeds: usize) -> Result<f64> {
     let mut all = Vec::new();
     for exercise in Exercise::ALL {
         for contender in &request.contenders {
-            let config = setting(exercise, scale, 0);
+            let config = setting(request, exercise, scale, 0);
             let built = models::build(&of(contender, exercise, scale), Weights::Drawn { seed: 0 });
             // The mean length of a run's rows, about.
             let distance = (scale.trained[exercise as usize] as f64 * 0.4) as usize;
@@ -260,7 +263,7 @@ fn run(request: &Request) -> Result<Outcome> {
     }
     let runs = trials(request, "recall", jobs.len(), |i, watch| {
         let (exercise, contender, seed) = jobs[i];
-        train_one(watch, contender, exercise, scale, seed)
+        train_one(request, watch, contender, exercise, scale, seed)
     })?;
     let mut outcome = Outcome { method: method(request, scale, &seeds), ..Outcome::default() };
     let mut numbers = serde_json::Map::new();
@@ -359,7 +362,7 @@ fn method(request: &Request, scale: &Scale, seeds: &[u64]) -> Vec<String> {
              counts in the loss."
         ),
         format!(
-            "Every contender sees the same rows: {} steps of {} rows for lookup, {} for copying, with AdamW \
+            "Every contender sees the same rows: {} steps of {} rows for lookup, {} for copying, with Muon \
              (learning rate {}, half a cosine, clipped at 1). In the first {share} of the steps distances \
              grow from {SHORTEST} to {} and {}. All have about as many parameters as the Transformer of {LAYERS} \
              blocks of width {}. {}.",

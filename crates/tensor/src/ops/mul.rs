@@ -44,6 +44,12 @@ impl std::ops::Mul<&Var> for &Var {
         mul(self, b)
     }
 }
+impl std::ops::Mul<&Var> for Var {
+    type Output = Var;
+    fn mul(self, b: &Var) -> Var {
+        mul(&self, b)
+    }
+}
 impl std::ops::Mul<Var> for Var {
     type Output = Var;
     fn mul(self, b: Var) -> Var {

@@ -270,10 +270,12 @@ impl Trainer<'_> {
 
     fn facts(&self) -> Vec<(String, String)> {
         let facts = &self.records.facts;
-        let mut list = vec![
-            ("steps", [self.step, self.config.steps].map(|n| thousands(n as f64)).join(" of ")),
-            ("parameters", short(facts.parameters as f64)),
-        ];
+        let steps = if self.step == self.config.steps {
+            thousands(self.step as f64)
+        } else {
+            [self.step, self.config.steps].map(|n| thousands(n as f64)).join(" of ")
+        };
+        let mut list = vec![("steps", steps), ("parameters", short(facts.parameters as f64))];
         if facts.trained != facts.parameters {
             list.push(("trained", short(facts.trained as f64)));
         }

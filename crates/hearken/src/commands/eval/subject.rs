@@ -116,7 +116,7 @@ pub(super) fn generated(
     Ok(Measured { examples, targets, bytes: targets as u64, context })
 }
 
-/// A text in windows, behind the token that begins a text if that is one of the text's own.
+/// A text in windows, after the token that begins a text if that is one of the text's own.
 pub(super) fn text(
     ids: Ids,
     bytes: u64,

@@ -107,8 +107,8 @@ pub(crate) struct Arguments {
     )]
     length_penalty: f32,
 
-    /// A smaller model with the same tokenizer, which drafts tokens for this one to check: the same
-    /// text, sooner
+    /// A smaller model with the same tokenizer, which drafts tokens for this one to check: faster, and
+    /// every text stays as likely as without it
     #[arg(long, value_name = "DIR", conflicts_with_all = ["beams", "samples", "contrastive"])]
     draft: Option<PathBuf>,
 
@@ -140,7 +140,7 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     samples: u32,
 
-    /// Leave the temperature that is saved with the model out ('hearken eval --calibration')
+    /// Do without the temperature that is saved with the model ('hearken eval --calibration')
     #[arg(long)]
     uncalibrated: bool,
 

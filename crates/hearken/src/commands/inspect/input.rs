@@ -14,13 +14,14 @@ use std::path::Path;
 
 /// What a model reads.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("input").args(["ids", "prompt"]).required(true))]
 pub(super) struct TokenArguments {
     /// The tokens of a sequence, such as 1,2,3 (several times for a batch of equal lengths)
-    #[arg(long, value_name = "IDS", required_unless_present = "prompt")]
+    #[arg(long, value_name = "IDS")]
     ids: Vec<String>,
 
     /// A text in place of --ids, as 'generate' or 'fill' reads it (several times for a batch)
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["ids", "type_ids", "mask"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["type_ids", "mask"])]
     prompt: Vec<String>,
 
     #[command(flatten)]

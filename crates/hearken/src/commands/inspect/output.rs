@@ -135,11 +135,14 @@ pub(super) fn write_columns<const N: usize>(
     dropped: &[&str],
     rows: &[[String; N]],
 ) -> io::Result<()> {
+    // Names of tensors differ in their ends.
+    let headings_are_names = headings.first() == Some(&"name");
     let mut columns = Columns::new();
     for (i, heading) in headings.into_iter().enumerate() {
         let left = i == 0 || heading == "shape";
         columns = if left { columns.left(heading, 0) } else { columns.right(heading, 0) };
     }
+    let columns = if headings_are_names { columns.keeping_ends() } else { columns };
     let columns = columns.holding(rows).fitting(room(), dropped);
     writeln!(out, "{}", Terminal::stdout().bold(&columns.head()))?;
     for row in rows {

@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 2000)]
     stories: usize,
 
-    /// Of the stories
+    /// Seed of the stories
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 

@@ -55,7 +55,7 @@ Examples:
   hearken inspect trace --model T5 --ids 8774,296,1 --decoder-ids 0,644 --only '*.cross_attention.weights' --out t.safetensors
 
 Names, where N counts blocks from 0 (T tokens, C width, H heads of width D, K heads of keys and
-values, F feed-forward width, V tokens that there are):
+values, F feed-forward width, V vocabulary):
   embedding, positions              (T, C)     types and embedding_norm, where there are some
   blocks.N.residual_before          (T, C)
   blocks.N.norm1                    (T, C)

@@ -90,7 +90,7 @@ Keys of --json (bytes unless named otherwise):
                         measured peak_gflops, of which an efficiency is assumed
   cache                 f32, f16 and int8 for one sequence of these tokens, if the model
                         writes
-  available             of this machine, where the system tells
+  available             of this machine, if the system reports it
   measured              with --measure: in_use and reserved by tensors, resident, what the
                         process grew by, and seconds of a step";
 
@@ -334,7 +334,7 @@ fn configuration(arguments: &Arguments) -> Result<Configuration, Failure> {
     let model: Option<ModelConfig> = settings.read_only("model")?;
     let Some(mut model) = model else {
         let message = format!("{name} has no [model]");
-        return Err(Failure::input(message, "configs/ has complete examples"));
+        return Err(Failure::input(message, "'hearken presets stories' shows a complete example"));
     };
     model.validate()?;
     // Memory does not depend on the warm-up: a default that is too long for a short run is cut, as

@@ -43,15 +43,15 @@ impl TaskName {
 #[derive(clap::Args)]
 pub(super) struct Sizes {
     /// Number of blocks
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
     layers: Option<usize>,
 
     /// The width of the model; its heads must divide it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
     width: Option<usize>,
 
     /// Attention heads of each block
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
     heads: Option<usize>,
 
     /// Context length: how many tokens the model sees at once

@@ -33,6 +33,9 @@ const FIRST: usize = 16;
 /// Slopes are fitted over so many of the longest lengths.
 const FITTED: usize = 4;
 
+/// With less effort than this, times are but a sketch.
+const SKETCH: f64 = 0.02;
+
 struct Scale {
     tokens: &'static [usize],
     /// Each length is timed for about so long, if three runs do not take longer.
@@ -46,11 +49,11 @@ const FULL: Scale = Scale {
     budget: Duration::from_millis(400),
 };
 
-/// For tests: two lengths alone.
+/// With next to no effort: two lengths alone.
 const TINY: Scale = Scale { tokens: &[128, 256], budget: Duration::ZERO };
 
 fn scale(request: &Request) -> &'static Scale {
-    if request.share < 1.0 { &TINY } else { request.sized(&QUICK, &FULL) }
+    if request.effort < SKETCH { &TINY } else { request.sized(&QUICK, &FULL) }
 }
 
 /// One kind of attention for sequences of this length.

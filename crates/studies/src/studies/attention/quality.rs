@@ -6,7 +6,7 @@ use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::page::seeds_in_words;
 use crate::request::Request;
 use crate::rows::{CURRICULUM, RowTask, Rows, growing, judge};
-use crate::sizes::{decoder, parameters, training, transformer};
+use crate::sizes::{decoder, parameters, training_by_muon, transformer};
 use crate::statistics::{Sample, best};
 use crate::trials::{Watch, seconds_of_a_step, seconds_of_all, trials};
 use hearken_base::Result;
@@ -49,22 +49,22 @@ struct Scale {
 
 const QUICK: Scale = Scale {
     width: 48,
-    rows: 16,
-    steps: 2000,
+    rows: 32,
+    steps: 2500,
     trained: 80,
     judged: &[5, 10, 20, 40, 80],
     held_out: 64,
-    lr: 4e-3,
+    lr: 6e-3,
 };
 
 const FULL: Scale = Scale {
     width: 48,
-    rows: 16,
-    steps: 2500,
+    rows: 32,
+    steps: 3000,
     trained: 128,
     judged: &[4, 8, 16, 32, 64, 128],
     held_out: 128,
-    lr: 4e-3,
+    lr: 6e-3,
 };
 
 /// How far back a token of the last layer sees through windows alone.
@@ -155,7 +155,7 @@ fn train_one(
 }
 
 fn setting(request: &Request, scale: &Scale, seed: u64) -> TrainConfig {
-    training(request.steps(scale.steps), scale.rows, scale.lr, seed)
+    training_by_muon(request.steps(scale.steps), scale.rows, scale.lr, seed)
 }
 
 /// Seconds that all trainings take, about.
@@ -262,7 +262,7 @@ fn method(request: &Request, scale: &Scale, seeds: &[u64]) -> String {
          tokens that mean nothing (their number is the distance), then all keys in another order, after each of \
          which its value is predicted. The values stand behind these keys, but not for linformer, which \
          reads in both directions and would see them. Models of {LAYERS} blocks of width {}, rotary \
-         positions (linear, linformer and lsh: learned ones, since they cannot rotate), {} steps of {} rows, AdamW (learning rate {}, half a cosine, clipped at 1); distances \
+         positions (linear, linformer and lsh: learned ones, since they cannot rotate), {} steps of {} rows, Muon (learning rate {}, half a cosine, clipped at 1); distances \
          grow to {} in the first {} of the steps. Patterns are scaled down with the rows: a window of \
          {WINDOW}; strided: every {STRIDE}th token too; global: the first {FIRST} tokens, which are those \
          of the pairs; performer: {FEATURES} features; linformer: {FEATURES} mixtures; lsh: chunks of {CHUNK}, \
