@@ -310,14 +310,14 @@ fn crossings(time: &[Line]) -> Option<String> {
         // The first length from which on it stays so.
         let from = (0..line.points.len()).rev().take_while(|i| is(*i)).last();
         match from {
-            Some(i) => format!("{} from {}", line.name, thousands(line.points[i].0)),
+            Some(i) => format!("{} from {} tokens on", line.name, thousands(line.points[i].0)),
             None => format!("{} nowhere", line.name),
         }
     };
     let others: Vec<String> =
         time.iter().filter(|line| line.name != "softmax").map(cheaper).collect();
     let said = format!(
-        "of the lengths that were timed, these took less time than exact attention: {} tokens on",
+        "of the lengths that were timed, these took less time than exact attention: {}",
         others.join(", ")
     );
     (!others.is_empty()).then_some(said)
