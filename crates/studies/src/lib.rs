@@ -8,11 +8,14 @@
 //! - [`outcome`]: charts, tables, findings and numbers; [`page`] makes one page of them.
 //! - [`rows`]: rows of tokens that are made from a seed, as a task.
 //! - [`text`]: a text as tokens; [`contest`]: small decoders that learn it.
+//! - [`mechanisms`], [`timing`]: kinds of attention that can be timed, and times that can be compared.
 //!
 //! A claim needs three seeds, and a difference above the spread between them
 //! ([`statistics::Verdict`]). A time is that of one core where trainings run in parallel.
 
 pub mod contest;
+mod lookup;
+pub mod mechanisms;
 pub mod outcome;
 pub mod page;
 pub mod request;
@@ -22,6 +25,7 @@ pub mod statistics;
 pub mod studies;
 pub mod study;
 pub mod text;
+pub mod timing;
 pub mod trials;
 
 pub use outcome::{Drawing, Listing, Outcome};

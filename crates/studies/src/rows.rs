@@ -5,8 +5,10 @@ use hearken_base::Result;
 use hearken_nn::models::{Model, PredictsTokens, Tokens};
 use hearken_nn::pass::{Noise, Pass};
 use hearken_tensor::ops::cross_entropy::{IGNORED, Options};
+use hearken_tensor::rng::Rng;
 use hearken_tensor::{Param, no_grad};
 use hearken_train::{MicroLoss, Moment, Task};
+use std::ops::RangeInclusive;
 
 /// Rows of equal length with their targets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +40,18 @@ impl Rows {
     pub fn tokens(&self) -> Tokens<'_> {
         Tokens::new(&self.inputs, self.rows)
     }
+}
+
+/// The share of the steps in which [`growing`] reaches its end.
+pub const CURRICULUM: f64 = 0.6;
+
+/// A length for a step of training, out of `range`: easy rows first. The longest that may come grows with
+/// the steps, until it is the end of the range.
+pub fn growing(at: Moment, steps: u64, range: RangeInclusive<usize>, rng: &mut Rng) -> usize {
+    let (shortest, most) = range.into_inner();
+    let share = at.step as f64 / (CURRICULUM * steps as f64);
+    let limit = shortest + (share.min(1.0) * (most - shortest) as f64) as usize;
+    shortest + rng.below(limit - shortest + 1)
 }
 
 /// A model that learns rows which `make` makes for every step.

@@ -7,10 +7,11 @@
 //! A recurrent network must carry all pairs through the filler in a state of fixed size; attention looks
 //! back at them, whatever the distance.
 
+use crate::lookup::{self, AGAIN, Answers, BEGIN, PAIRS, SYMBOLS, VOCABULARY};
 use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::page::seeds_in_words;
 use crate::request::Request;
-use crate::rows::{RowTask, Rows, judge};
+use crate::rows::{CURRICULUM, RowTask, Rows, growing, judge};
 use crate::sizes::{decoder, nearest, parameters, training_by_muon, transformer};
 use crate::statistics::{Sample, best};
 use crate::study::{Contender, Study};
@@ -54,21 +55,9 @@ pub(crate) const STUDY: Study = Study {
     run,
 };
 
-/// Keys, values and letters: so many of each.
-const SYMBOLS: usize = 12;
-/// Pairs of a row.
-const PAIRS: usize = 6;
-/// Tokens that mean nothing.
-const FILLERS: usize = 8;
-/// Keys, then values, then fillers, then the sign that copying begins.
-const VOCABULARY: usize = 2 * SYMBOLS + FILLERS + 2;
-const BEGIN: u32 = VOCABULARY as u32 - 2;
-const AGAIN: u32 = VOCABULARY as u32 - 1;
 /// Two recurrent layers and two blocks.
 const LAYERS: usize = 2;
 const HEADS: usize = 2;
-/// The share of the steps in which rows grow to their full length: easy rows first, for all.
-const CURRICULUM: f64 = 0.6;
 /// The shortest rows of the curriculum.
 const SHORTEST: usize = 4;
 
@@ -126,44 +115,22 @@ impl Exercise {
 
     /// Adds a row of this distance.
     fn push(self, rows: &mut Rows, distance: usize, rng: &mut Rng) {
-        let (mut ids, mut asked) = (vec![BEGIN], Vec::new());
-        match self {
-            Self::Lookup => {
-                let keys = shuffled(rng);
-                let keys = &keys[..PAIRS];
-                let values: Vec<u32> =
-                    keys.iter().map(|_| (SYMBOLS + rng.below(SYMBOLS)) as u32).collect();
-                ids.extend(keys.iter().zip(&values).flat_map(|(k, v)| [*k, *v]));
-                let filler = || (2 * SYMBOLS + rng.below(FILLERS)) as u32;
-                ids.extend(std::iter::repeat_with(filler).take(distance));
-                let order = shuffled(rng);
-                for i in order.into_iter().map(|i| i as usize).filter(|i| *i < PAIRS) {
-                    asked.push(ids.len()); // the key, after which the value is to be predicted
-                    ids.extend([keys[i], values[i]]);
-                }
-            }
-            Self::Copying => {
-                let letter = || rng.below(SYMBOLS) as u32;
-                let letters: Vec<u32> = std::iter::repeat_with(letter).take(distance).collect();
-                ids.extend(&letters);
-                asked.extend(ids.len()..ids.len() + distance); // from the sign on
-                ids.push(AGAIN);
-                ids.extend(&letters);
-            }
+        if self == Self::Lookup {
+            return lookup::push(rows, distance, Answers::Shown, rng);
         }
+        let letter = || rng.below(SYMBOLS) as u32;
+        let letters: Vec<u32> = std::iter::repeat_with(letter).take(distance).collect();
+        let ids = [&[BEGIN], &letters[..], &[AGAIN], &letters[..]].concat();
         let mut targets = vec![IGNORED; ids.len() - 1];
-        for at in asked {
-            targets[at] = ids[at + 1];
-        }
+        // From the sign on.
+        targets[1 + distance..].copy_from_slice(&letters);
         rows.push(&ids[..ids.len() - 1], &targets);
     }
 
     /// Rows of one distance for a step of training: up to `most`, less at the beginning.
     fn training_rows(self, at: Moment, config: &TrainConfig, most: usize) -> Rows {
         let mut rng = at.rng();
-        let share = at.step as f64 / (CURRICULUM * config.steps as f64);
-        let limit = SHORTEST + (share.min(1.0) * (most - SHORTEST) as f64) as usize;
-        let distance = SHORTEST + rng.below(limit - SHORTEST + 1);
+        let distance = growing(at, config.steps, SHORTEST..=most, &mut rng);
         self.rows(config.batch_size, distance, &mut rng)
     }
 
@@ -176,19 +143,10 @@ impl Exercise {
     /// Tokens of a row of this distance.
     fn length(self, distance: usize) -> usize {
         match self {
-            Self::Lookup => 4 * PAIRS + distance,
+            Self::Lookup => lookup::length(distance, Answers::Shown),
             Self::Copying => 2 * distance + 1,
         }
     }
-}
-
-/// The numbers below [`SYMBOLS`] in some order.
-fn shuffled(rng: &mut Rng) -> Vec<u32> {
-    let mut all: Vec<u32> = (0..SYMBOLS as u32).collect();
-    for i in (1..SYMBOLS).rev() {
-        all.swap(i, rng.below(i + 1));
-    }
-    all
 }
 
 /// The model of a contender, of as many parameters as the Transformer has, or nearly.

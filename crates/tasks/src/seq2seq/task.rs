@@ -83,6 +83,25 @@ impl Seq2Seq {
         self.model.translates().expect("checked when it was made")
     }
 
+    /// What the model makes of these texts, greedily. What is too long is cut.
+    pub fn written(
+        &self,
+        texts: &[impl AsRef<str>],
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Vec<String>> {
+        let PairData { tokenizer, frame, .. } = &self.data;
+        let mut sources = Vec::new();
+        for text in texts {
+            let mut ids = tokenizer.encode(text.as_ref())?;
+            ids.truncate(self.model().context().saturating_sub(1));
+            ids.push(frame.end);
+            sources.push(ids);
+        }
+        let how = translate::Options::default();
+        let said = tokens_by(self.model(), *frame, &sources, &how, progress)?;
+        Ok(said.iter().map(|ids| tokenizer.decode_known(ids)).collect())
+    }
+
     /// The sources of the first held-out pairs, and what the model makes of them.
     fn translated(&self, count: usize) -> Result<Vec<[Vec<u32>; 2]>> {
         let Some(held) = &self.data.held else { return Ok(Vec::new()) };

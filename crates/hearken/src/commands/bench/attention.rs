@@ -1,13 +1,15 @@
 //! `hearken bench attention`: scaled dot-product attention over long sequences.
 
-use super::mechanism::{Mechanism, Ready, slope};
 use super::timing::{Times, repeat, timed};
 use super::{Memory, Report, check_memory, requests, seconds};
 use crate::failure::Failure;
 use crate::machine::{Machine, Peak};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use hearken::kernels::attention::scores::{Causal, Window};
 use hearken::show::number::{megabytes, percent, plural};
 use hearken::show::{Columns, StatusLine, Terminal};
+use hearken::studies::mechanisms::{Mechanism, Ready};
+use hearken::studies::statistics::slope;
 use hearken::tensor::ops::attention::Attend;
 use hearken::tensor::rng::Rng;
 use hearken::tensor::{Tensor, Var};
@@ -49,7 +51,7 @@ pub(super) struct Arguments {
     window: Option<u32>,
 
     /// How visible values are weighed
-    #[arg(long, value_name = "KIND", default_value = "softmax")]
+    #[arg(long, value_name = "KIND", default_value = "softmax", value_parser = mechanisms())]
     mechanism: Mechanism,
 
     /// Time the gradients too
@@ -127,6 +129,12 @@ impl Shape {
                 "leave --window or --mechanism out",
             ));
         }
+        if self.mechanism == Mechanism::Linformer && self.causal {
+            return Err(Failure::input(
+                "a mixture of all keys would show what comes later",
+                "leave --causal or --mechanism out",
+            ));
+        }
         if self.mechanism == Mechanism::Lsh && heads != kv_heads {
             return Err(Failure::input(
                 "queries and keys are one vector under lsh, and there are fewer of keys",
@@ -157,6 +165,7 @@ impl Shape {
             _ if !self.backward => 0.0,
             Mechanism::Softmax | Mechanism::Lsh => 2.5, // five products for two
             Mechanism::Linear | Mechanism::Performer => 2.0,
+            Mechanism::Linformer => 2.25, // as softmax, and products for two
         };
         forward * (1.0 + backward)
     }
@@ -308,7 +317,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let times: Vec<(f64, f64)> =
         results.iter().map(|r| (r.shape.tokens as f64, r.seconds.median)).collect();
-    if let Some(slope) = slope(&times).filter(|_| !arguments.json) {
+    let slope = slope(&times);
+    if slope.is_finite() && !arguments.json {
         writeln!(out, "time grows as tokens to the power of {slope:.2}")?;
     }
     if arguments.json {
@@ -361,6 +371,13 @@ fn serve() -> Result<(), Failure> {
             memory: Memory::most(),
         })
     })
+}
+
+/// Reads a mechanism, and lists them in the help.
+fn mechanisms() -> impl TypedValueParser<Value = Mechanism> {
+    let value = |mechanism: Mechanism| PossibleValue::new(mechanism.name()).help(mechanism.about());
+    PossibleValuesParser::new(Mechanism::ALL.map(value))
+        .map(|name| Mechanism::named(&name).unwrap_or_default())
 }
 
 /// Reads a number of heads, columns or tokens.

@@ -3,11 +3,9 @@
 mod attention;
 mod gemm;
 mod generate;
-mod mechanism;
 mod profile_svg;
 mod requests;
 mod scaling;
-mod timing;
 mod train;
 
 use crate::failure::Failure;
@@ -15,6 +13,7 @@ use crate::machine::{self, Machine, Peak};
 use clap::Subcommand;
 use hearken::kernels::isa;
 use hearken::show::number;
+use hearken::studies::timing;
 use hearken::tensor::pool;
 use serde::Serialize;
 use std::io::{self, Write};

@@ -5,17 +5,20 @@ use std::time::{Duration, Instant};
 
 /// The times of a number of equal calls, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Times {
-    pub(super) calls: usize,
-    pub(super) median: f64,
-    pub(super) min: f64,
+pub struct Times {
+    /// How many.
+    pub calls: usize,
+    /// The median.
+    pub median: f64,
+    /// The best.
+    pub min: f64,
     /// The distance between the quartiles as a share of the median.
-    pub(super) spread: f64,
+    pub spread: f64,
 }
 
 impl Times {
     /// Sums up the seconds of some calls, at least one.
-    pub(super) fn of(mut seconds: Vec<f64>) -> Self {
+    pub fn of(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         let last = seconds.len() - 1;
         // Between two neighbours: linear.
@@ -36,7 +39,7 @@ impl Times {
 
 /// Calls `work` once to warm up, then for about `budget`, but at least three times; gives what
 /// the later calls gave.
-pub(super) fn repeat<T>(budget: Duration, mut work: impl FnMut() -> T) -> Vec<T> {
+pub fn repeat<T>(budget: Duration, mut work: impl FnMut() -> T) -> Vec<T> {
     const LEAST: usize = 3;
     work();
     let start = Instant::now();
@@ -48,7 +51,7 @@ pub(super) fn repeat<T>(budget: Duration, mut work: impl FnMut() -> T) -> Vec<T>
 }
 
 /// The seconds that `work` takes.
-pub(super) fn timed(work: impl FnOnce()) -> f64 {
+pub fn timed(work: impl FnOnce()) -> f64 {
     let start = Instant::now();
     work();
     start.elapsed().as_secs_f64()
