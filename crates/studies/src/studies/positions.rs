@@ -211,7 +211,8 @@ fn report(outcome: &mut Outcome, found: &[Found<f64>]) {
     let title = "Loss by length";
     outcome.drawings.push(
         Drawing::of(title, "tokens of the window", "nats per character", &lines, about)
-            .in_doublings(),
+            .in_doublings()
+            .logarithmic(),
     );
     outcome.listings.push(Listing::of(title, thousands, &lines, number, about));
     outcome.numbers =
