@@ -139,7 +139,7 @@ fn report(outcome: &mut Outcome, found: &[Found<Run>]) {
             })
         });
         outcome.findings.push(format!(
-            "with {} projections, the entropy of attention is {} of the highest, and {}",
+            "with {} projections, attention has, of the highest entropy, {} and {}",
             of_kind(&line.name),
             ends[0],
             ends[1]

@@ -47,7 +47,7 @@ const WIDTH: usize = 48;
 const HEADS: usize = 4;
 const LENGTH: usize = 64;
 const ROWS: usize = 16;
-const RATE: f64 = 3e-3;
+const RATE: f64 = 1e-2;
 /// The share of the steps that warm up.
 const WARMUP: f64 = 0.2;
 /// A model has learned more than frequencies if its loss is below theirs by more than this share.
@@ -131,19 +131,22 @@ fn report(outcome: &mut Outcome, found: &[Found<Run>], frequencies: f64) {
         outcome.findings.push(best(&what, Better::Lower, &samples, number));
     }
     outcome.findings.extend(loss.iter().map(|line| fate(line, frequencies)));
-    let about = "The loss on held-out text by depth, in nats per character. The level is that of a model \
-                 which knows how frequent each character is and nothing else.";
+    let about = "The loss on held-out text by depth, in nats per character.";
     let mut by_depth = Drawing::of("Loss by depth", "layers", "nats per character", &loss, about);
     let level = Level { name: "frequencies alone".to_owned(), y: frequencies };
-    by_depth.chart.levels.push(level.clone());
+    let highest = loss.iter().flat_map(|line| &line.points).map(|(_, sample)| sample.high());
+    if highest.fold(0.0, f64::max) > 0.5 * frequencies {
+        by_depth.chart.levels.push(level.clone()); // else it would press the curves to the ground
+    }
     outcome.drawings.push(by_depth);
     for depth in DEPTHS {
         let title = format!("Training with {depth} layers");
         let mut chart = Chart::new(&title, "step", "nats per character");
         chart.series = found.iter().filter(|f| f.x == depth as f64).filter_map(curve).collect();
         chart.levels.push(level.clone());
-        let about = "The loss of every step, of the first seed.".to_owned();
-        outcome.drawings.push(Drawing { chart, about });
+        let about = "The loss of every step, of the first seed. The level is that of a model which knows how \
+                     frequent each character is and nothing else.";
+        outcome.drawings.push(Drawing { chart, about: about.to_owned() });
     }
     let heading = |x| plural(x as usize, "layer");
     outcome.listings.push(Listing::of("Held-out loss", heading, &loss, number, about));

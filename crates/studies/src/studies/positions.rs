@@ -108,7 +108,7 @@ fn stack(contender: &str, multiple: usize) -> StackConfig {
 }
 
 fn entrant<'a>(request: &Request, text: &'a Encoded, contender: &str) -> Entrant<'a> {
-    let steps = request.steps(request.sized(800, 3000));
+    let steps = request.steps(request.sized(800, 2000));
     Entrant {
         name: contender.to_owned(),
         text,
@@ -211,7 +211,8 @@ fn report(outcome: &mut Outcome, found: &[Found<f64>]) {
     let title = "Loss by length";
     outcome.drawings.push(
         Drawing::of(title, "tokens of the window", "nats per character", &lines, about)
-            .in_doublings(),
+            .in_doublings()
+            .logarithmic(),
     );
     outcome.listings.push(Listing::of(title, thousands, &lines, number, about));
     outcome.numbers =
@@ -221,7 +222,10 @@ fn report(outcome: &mut Outcome, found: &[Found<f64>]) {
 /// How the loss of a contender changes from the trained to the longest length.
 fn change(line: &Line, number: impl Fn(f64) -> String) -> Option<String> {
     let longest = LENGTH * MULTIPLES[MULTIPLES.len() - 1];
-    let (near, far) = (line.at(LENGTH as f64)?, line.at(longest as f64)?);
+    let near = line.at(LENGTH as f64)?;
+    let Some(far) = line.at(longest as f64) else {
+        return Some(format!("{} has no positions beyond {LENGTH} tokens", line.name));
+    };
     if !(near.is_finite() && far.is_finite()) {
         return None;
     }
@@ -277,5 +281,9 @@ mod tests {
         assert!(line(&[2.0, 2.0], &[1.0, 1.0]).unwrap().contains("falls from 2.0 to 1.0"));
         assert!(line(&[1.0, 2.0], &[2.0, 1.0]).unwrap().contains("depending on the seed"));
         assert_eq!(line(&[f64::NAN], &[1.0]), None);
+        let points = vec![(64.0, [1.0].into_iter().collect())];
+        let table = Line { name: "learned".to_owned(), color: 0, points };
+        let said = change(&table, |x| x.to_string()).unwrap();
+        assert_eq!(said, "learned has no positions beyond 64 tokens");
     }
 }
