@@ -51,7 +51,7 @@ fn bad_requests_are_answered_before_anything_is_trained() {
         (&["recall", "--minutes", "NaN"], "--minutes is NaN", "how long studies take"),
         (&["recall", "--effort", "0"], "--effort is 0", "0.1 a sketch"),
         (&["recall", "--data", "x.txt"], "reads no text", "leave --data out"),
-        (&["recall", "--out", "missing/x.html"], "cannot write", "a directory that exists"),
+        (&["recall", "--out", "missing/x.html"], "cannot write", "directory that exists"),
         (&["recall", "--out", "x.json"], "where the numbers go", "report.html"),
     ] {
         let output = hearken(directory.path(), &[&["compare"], arguments].concat());
@@ -61,4 +61,18 @@ fn bad_requests_are_answered_before_anything_is_trained() {
         assert!(said.contains(hint), "{arguments:?}: {said}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_read_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["book.html", "book.json"] {
+        std::fs::write(directory.path().join(name), "a book").unwrap();
+        let arguments = ["compare", "tokenizers", "--quick", "--data", name, "--out", "book.html"];
+        let output = hearken(directory.path(), &arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("would be replaced"), "{}", text(&output.stderr));
+        assert_eq!(std::fs::read(directory.path().join(name)).unwrap(), b"a book");
+        std::fs::remove_file(directory.path().join(name)).unwrap();
+    }
 }

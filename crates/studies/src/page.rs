@@ -48,6 +48,7 @@ pub fn html(study: &Study, request: &Request, outcome: &Outcome, made: &Made) ->
         question => study.question,
         contenders,
         quick => request.quick,
+        effort => (request.effort != 1.0).then(|| format!("{}", request.effort)),
         findings => outcome.findings.clone(),
         method => outcome.method.clone(),
         drawings => outcome.drawings.iter().map(drawing).collect::<Vec<Value>>(),
@@ -63,10 +64,11 @@ pub fn html(study: &Study, request: &Request, outcome: &Outcome, made: &Made) ->
 }
 
 /// When a difference is called one, for readers.
-const RULE: &str = "Figures are means over seeds, with the lowest and the highest in brackets. A \
-    sentence calls a difference one only if there are at least three seeds on both sides, their \
-    ranges do not overlap, and the means are further apart than the wider range. \"No difference \
-    was found\" does not mean that there is none.";
+const RULE: &str = "Figures are means over seeds (times: over repeated runs), with the lowest and the \
+    highest in brackets. A sentence calls a difference one only if there are at least three seeds or \
+    runs on both sides, their ranges do not overlap, and the means are further apart than the wider \
+    range. \"No difference was found\" does not mean that there is none. Who diverged with any seed \
+    is named and not ranked.";
 
 /// All of it for programs.
 pub fn json(study: &Study, request: &Request, outcome: &Outcome, made: &Made) -> serde_json::Value {
@@ -81,6 +83,7 @@ pub fn json(study: &Study, request: &Request, outcome: &Outcome, made: &Made) ->
     json!({
         "study": study.name,
         "quick": request.quick,
+        "effort": request.effort,
         "seed": request.seed,
         "contenders": request.contenders,
         "machine": made.machine,

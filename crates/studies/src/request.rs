@@ -1,11 +1,13 @@
 //! What is asked of a study.
 
 use crate::study::Study;
-use hearken_base::{Error, Result};
+use hearken_base::{Error, Kind, Result};
 use hearken_show::number::duration;
 use hearken_train::interrupt::Stop;
 use hearken_train::progress::Mode;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 /// What is asked of a study.
 #[derive(Clone, Debug)]
@@ -65,6 +67,14 @@ impl Request {
     pub fn seeds(&self, quick: usize, full: usize) -> Vec<u64> {
         let count = if self.seeds > 0 { self.seeds } else { self.sized(quick, full) };
         (0..count as u64).map(|i| self.seed.wrapping_add(i)).collect()
+    }
+
+    /// An error, once it should stop.
+    pub fn go_on(&self) -> Result<()> {
+        if self.stop.load(Ordering::SeqCst) {
+            return Err(Error::of(Kind::Io(ErrorKind::Interrupted), "stopped", ""));
+        }
+        Ok(())
     }
 
     /// Says how long it will take, or refuses if that is more than there is time for. To be called

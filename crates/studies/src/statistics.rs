@@ -2,7 +2,7 @@
 //!
 //! **A difference is called one** if both sides have at least [`SEEDS`] seeds, their ranges do not
 //! overlap, and the means are further apart than the wider of the two ranges. Else no difference was
-//! found, which is not the same as: there is none.
+//! found, which is not the same as: there is none. Who diverged with any seed is named and not ranked.
 
 use hearken_train::Better;
 
@@ -75,10 +75,10 @@ pub fn verdict(a: &Sample, b: &Sample, better: Better) -> Verdict {
         return Verdict::TooFewSeeds;
     }
     match (a.is_finite(), b.is_finite()) {
-        (true, false) => return Verdict::First,
-        (false, true) => return Verdict::Second,
-        (false, false) => return Verdict::NoDifference,
         (true, true) => {}
+        (true, false) if b.values.iter().all(|value| value.is_nan()) => return Verdict::First,
+        (false, true) if a.values.iter().all(|value| value.is_nan()) => return Verdict::Second,
+        _ => return Verdict::NoDifference,
     }
     let spread = (a.high() - a.low()).max(b.high() - b.low());
     let apart = a.high() < b.low() || b.high() < a.low();
@@ -90,46 +90,78 @@ pub fn verdict(a: &Sample, b: &Sample, better: Better) -> Verdict {
 
 /// A true sentence about who is best in `what` (with its article: "the lowest validation loss", "the
 /// highest accuracy"), by the [rule](self); `number` shows a value. Says who else cannot be told apart
-/// from the best, or that too few seeds were run for a claim.
+/// from the best, who diverged, or that too few seeds were run for a claim.
 pub fn best(
     what: &str,
     better: Better,
     contenders: &[(String, Sample)],
     number: impl Fn(f64) -> String + Copy,
 ) -> String {
+    if let [(name, sample)] = contenders {
+        let shown = sample.show(number);
+        return format!("{name} ran alone, with {shown}: who has {what} needs others");
+    }
     let mut order: Vec<&(String, Sample)> = contenders.iter().filter(|c| c.1.is_finite()).collect();
     order.sort_by(|a, b| match better {
         Better::Lower => a.1.mean().total_cmp(&b.1.mean()),
         Better::Higher => b.1.mean().total_cmp(&a.1.mean()),
     });
+    let out = diverged(contenders);
     let [(name, sample), others @ ..] = &order[..] else {
-        return format!("no contender came to a finite value, so none has {what}");
+        return format!("nobody has {what}{out}");
     };
-    let shown = sample.show(number);
     if others.is_empty() {
-        return format!("{name} alone came to a finite value: {shown}");
+        return format!("{name} has {what}, {}, as nobody else is left{out}", sample.show(number));
     }
     let verdicts = others.iter().map(|other| (verdict(sample, &other.1, better), other));
     if verdicts.clone().any(|(verdict, _)| verdict == Verdict::TooFewSeeds) {
-        let seeds = sample.values.len();
-        return format!(
-            "in this run {name} has {what}, {shown}; with {} no winner is claimed",
-            hearken_show::number::plural(seeds, "seed"),
-        );
+        return too_few(what, &order, number) + &out;
     }
+    let shown = sample.show(number);
     let close: Vec<String> = verdicts
         .filter(|(verdict, _)| *verdict == Verdict::NoDifference)
         .map(|(_, other)| format!("{} ({})", other.0, number(other.1.mean())))
         .collect();
     if close.is_empty() {
         let next = others[0];
-        return format!(
-            "{name} has {what}, {shown}; the next is {} with {}",
-            next.0,
-            next.1.show(number)
-        );
+        let after = next.1.show(number);
+        return format!("{name} has {what}, {shown}; the next is {} with {after}{out}", next.0);
     }
-    format!("{name} has {what}, {shown}, but no difference was found to {}", close.join(", "))
+    let close = close.join(", ");
+    format!("{name} has {what}, {shown}, but no difference was found to {close}{out}")
+}
+
+/// Who leads among contenders in the order of their means, where there are too few seeds for a claim;
+/// together, if they look the same.
+fn too_few(
+    what: &str,
+    order: &[&(String, Sample)],
+    number: impl Fn(f64) -> String + Copy,
+) -> String {
+    let seeds = order.iter().map(|contender| contender.1.values.len()).min().unwrap_or(0);
+    let seeds = hearken_show::number::plural(seeds, "seed");
+    let best = number(order[0].1.mean());
+    let alike = order.iter().take_while(|contender| number(contender.1.mean()) == best);
+    let names: Vec<&str> = alike.map(|contender| contender.0.as_str()).collect();
+    let (shown, have) = match names.len() {
+        1 => (order[0].1.show(number), "has"),
+        _ => (best, "share"),
+    };
+    let names = names.join(", ");
+    format!("in this run {names} {have} {what}, {shown}; with {seeds} no winner is claimed")
+}
+
+/// Who diverged, to stand at the end of a sentence.
+fn diverged(contenders: &[(String, Sample)]) -> String {
+    let each =
+        contenders.iter().filter(|contender| !contender.1.is_finite()).map(|(name, sample)| {
+            let count = sample.values.iter().filter(|value| !value.is_finite()).count();
+            format!(
+                "; {name} diverged with {count} of {} seeds and is not ranked",
+                sample.values.len()
+            )
+        });
+    each.collect()
 }
 
 /// The slope of ln y over ln x by least squares: the exponent of y ∝ xˢ. Points that are not positive
@@ -167,6 +199,8 @@ mod tests {
         assert_eq!(verdict(&a, &sample(&[9.0, 9.0]), Better::Lower), Verdict::TooFewSeeds);
         assert_eq!(verdict(&a, &sample(&[f64::NAN; 3]), Better::Lower), Verdict::First);
         assert_eq!(verdict(&sample(&[f64::NAN; 3]), &a, Better::Higher), Verdict::Second);
+        let once = sample(&[f64::NAN, 9.0, 9.0]);
+        assert_eq!(verdict(&a, &once, Better::Lower), Verdict::NoDifference);
     }
 
     #[test]
@@ -175,7 +209,11 @@ mod tests {
         let of = |name: &str, values: &[f64]| (name.to_owned(), sample(values));
         let clear = [of("a", &[1.0; 3]), of("b", &[2.0; 3]), of("c", &[f64::NAN; 3])];
         let said = best("the lowest loss", Better::Lower, &clear, number);
-        assert_eq!(said, "a has the lowest loss, 1.0 (1.0–1.0); the next is b with 2.0 (2.0–2.0)");
+        assert_eq!(
+            said,
+            "a has the lowest loss, 1.0 (1.0–1.0); the next is b with 2.0 (2.0–2.0); c diverged with \
+             3 of 3 seeds and is not ranked"
+        );
         let close = [of("a", &[1.0, 1.0, 2.0]), of("b", &[2.0, 1.0, 1.0]), of("c", &[9.0; 3])];
         let said = best("the lowest loss", Better::Lower, &close, number);
         assert!(said.ends_with("no difference was found to b (1.3)"), "{said}");
@@ -185,8 +223,22 @@ mod tests {
             said,
             "in this run b has the highest accuracy, 2.0; with 1 seed no winner is claimed"
         );
-        let none = [of("a", &[f64::NAN])];
-        assert!(best("the lowest loss", Better::Lower, &none, number).starts_with("no contender"));
+        let alone = best("the lowest loss", Better::Lower, &one[..1], number);
+        assert_eq!(alone, "a ran alone, with 1.0: who has the lowest loss needs others");
+        let tie = [of("a", &[1.01]), of("b", &[1.0]), of("c", &[3.0])];
+        let said = best("the lowest loss", Better::Lower, &tie, number);
+        assert_eq!(
+            said,
+            "in this run b, a share the lowest loss, 1.0; with 1 seed no winner is claimed"
+        );
+        // A contender that diverged once is not ranked, and said to have diverged.
+        let once = [of("a", &[1.0, 1.0, f64::NAN]), of("b", &[2.0; 3])];
+        let said = best("the lowest loss", Better::Lower, &once, number);
+        assert!(said.starts_with("b has the lowest loss, 2.0 (2.0–2.0), as nobody else is left"));
+        assert!(said.ends_with("; a diverged with 1 of 3 seeds and is not ranked"), "{said}");
+        let none = [of("a", &[f64::NAN]), of("b", &[f64::NAN])];
+        let said = best("the lowest loss", Better::Lower, &none, number);
+        assert!(said.starts_with("nobody has the lowest loss; a diverged with 1 of 1"), "{said}");
     }
 
     #[test]

@@ -8,15 +8,13 @@
 //! cores.
 
 use crate::request::Request;
-use hearken_base::{Error, Kind, Result};
+use hearken_base::{Error, Result};
 use hearken_kernels::threads;
 use hearken_show::StatusLine;
 use hearken_show::number::duration;
 use hearken_train::progress::Mode;
 use hearken_train::stepper::{Change, StepResult};
 use hearken_train::{Stepper, Task, TrainConfig};
-use std::io::ErrorKind;
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -103,9 +101,7 @@ impl Trained {
 impl Watch<'_> {
     /// Says what this trial is doing, `share` of which is done; an error once it should stop.
     pub fn at(&self, share: f64, what: &str) -> Result<()> {
-        if self.request.stop.load(Ordering::SeqCst) {
-            return Err(Error::of(Kind::Io(ErrorKind::Interrupted), "stopped", ""));
-        }
+        self.request.go_on()?;
         let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         board.done[self.index] = share.min(0.999);
         board.show(what);

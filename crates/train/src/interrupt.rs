@@ -14,7 +14,7 @@ pub type Stop = Arc<AtomicBool>;
 pub const EXIT_CODE: i32 = 130;
 
 #[cfg(feature = "interrupt")]
-pub use handler::{install, prepare};
+pub use handler::{install, prepare, prepare_saying};
 
 #[cfg(feature = "interrupt")]
 mod handler {
@@ -30,6 +30,8 @@ mod handler {
 
     /// Has training begun?
     static TRAINING: AtomicBool = AtomicBool::new(false);
+    /// What is said on Ctrl-C before it has.
+    static WORD: OnceLock<&str> = OnceLock::new();
 
     /// Makes Ctrl-C (and a polite kill) set a flag; the second one ends the program. Can be called
     /// several times and gives the same flag.
@@ -42,6 +44,12 @@ mod handler {
     /// Until [`install`] is called, Ctrl-C sets the flag and ends the program a moment later, with a
     /// word about it.
     pub fn prepare() -> Result<Stop> {
+        prepare_saying("stopped before training began; the same command starts again")
+    }
+
+    /// As [`prepare`], with a word of one's own. Only the first of several words counts.
+    pub fn prepare_saying(word: &'static str) -> Result<Stop> {
+        WORD.get_or_init(|| word);
         watch()
     }
 
@@ -56,7 +64,7 @@ mod handler {
             // Unlike `eprintln!`, no panic if nobody reads.
             let say = |text| drop(writeln!(std::io::stderr(), "\n{text}"));
             if !TRAINING.load(Ordering::SeqCst) {
-                say("stopped before training began; the same command starts again");
+                say(WORD.get().copied().unwrap_or("stopped"));
                 flag.store(true, Ordering::SeqCst);
                 std::thread::sleep(MOMENT);
                 if !TRAINING.load(Ordering::SeqCst) {

@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let request = request(study, arguments)?;
     let page = arguments.out.clone().unwrap_or_else(|| format!("compare-{name}.html").into());
     let numbers = page.with_extension("json");
-    check_place(&page, &numbers)?;
+    check_place(&page, &numbers, &arguments.data)?;
     let started = Instant::now();
     let outcome = (study.run)(&request)?;
     let machine = Machine::of_this_process();
@@ -97,10 +97,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         date: date(now),
         seconds: started.elapsed().as_secs_f64(),
     };
-    files::replace(&page, page::html(study, &request, &outcome, &made)?.as_bytes())?;
+    let html = page::html(study, &request, &outcome, &made)?;
     let json = page::json(study, &request, &outcome, &made);
     let text = serde_json::to_string_pretty(&json).map_err(io::Error::from)? + "\n";
-    files::replace(&numbers, text.as_bytes())?;
     let mut out = io::stdout().lock();
     if arguments.json {
         out.write_all(text.as_bytes())?;
@@ -109,6 +108,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             writeln!(out, "{line}")?;
         }
     }
+    // What was found is seen, even if it cannot be kept.
+    files::replace(&page, html.as_bytes())?;
+    files::replace(&numbers, text.as_bytes())?;
     say!("\n{} in {}", study.name, duration(made.seconds));
     say!("look:    {}", page.display());
     say!("numbers: {}", numbers.display());
@@ -145,12 +147,12 @@ fn request(study: &'static Study, arguments: &Arguments) -> Result<Request, Fail
         data: arguments.data.clone(),
         most_seconds: minutes.map(|minutes| 60.0 * minutes),
         progress: Mode::detect(arguments.quiet),
-        stop: interrupt::prepare()?,
+        stop: interrupt::prepare_saying("stopped; nothing is kept, the same command starts again")?,
     })
 }
 
-/// Where the report cannot be written, nothing is trained.
-fn check_place(page: &Path, numbers: &Path) -> Result<(), Failure> {
+/// Where the report cannot be written, or would take the place of what is read, nothing is trained.
+fn check_place(page: &Path, numbers: &Path, data: &[PathBuf]) -> Result<(), Failure> {
     if page == numbers {
         return Err(Failure::input(
             format!("--out is {}, where the numbers go", page.display()),
@@ -158,11 +160,21 @@ fn check_place(page: &Path, numbers: &Path) -> Result<(), Failure> {
         ));
     }
     let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if page.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-        return Err(Failure::input(
-            format!("cannot write {}", page.display()),
-            "name a file in a directory that exists",
-        ));
+    let writable = || tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).is_ok();
+    for file in [page, numbers] {
+        if file.is_dir() || !writable() {
+            return Err(Failure::input(
+                format!("cannot write {}", file.display()),
+                "name a file in a directory that exists and can be written to",
+            ));
+        }
+        let same = |text: &PathBuf| text.canonicalize().ok() == file.canonicalize().ok();
+        if file.exists() && data.iter().any(same) {
+            return Err(Failure::input(
+                format!("{} would be replaced, and is what is read", file.display()),
+                "name another page with --out",
+            ));
+        }
     }
     Ok(())
 }

@@ -50,8 +50,10 @@ const SMALLEST: f64 = 1e-30;
 fn run(request: &Request) -> Result<Outcome> {
     let seeds = request.seeds(3, 3);
     let mut outcome = Outcome::default();
+    let seconds = distance::estimate(request, seeds.len())? + depth::estimate(request, seeds.len());
+    request.announce(seconds)?;
     let by_distance = distance::run(request, &seeds, &mut outcome)?;
-    let by_depth = depth::run(request, &seeds, &mut outcome);
+    let by_depth = depth::run(request, &seeds, &mut outcome)?;
     outcome.numbers = json!({"by_distance": by_distance, "by_depth": by_depth});
     Ok(outcome)
 }

@@ -137,7 +137,6 @@ fn run(request: &Request) -> Result<Outcome> {
     request.announce(seconds_of_all(&each) + seconds_of_all(&finals))?;
     let judge = |entrant: &Entrant<'_>, fitted: contest::Fitted<'_>| {
         let last = entrant.usable(fitted.trained.final_loss());
-        let last = if fitted.loss.is_finite() { last } else { f64::NAN };
         let (losses, seconds) = (fitted.trained.losses, fitted.trained.seconds);
         Ok(Run { loss: fitted.loss, last, losses, seconds })
     };
@@ -258,7 +257,7 @@ fn choice(swept: &Swept) -> String {
     };
     let close = swept.sweep.iter().filter(|(_, other)| *other <= loss + CLOSE).count();
     format!(
-        "{name} learns best at a rate of {}{edge}; of its {} rates, {close} came within {CLOSE} nats of \
+        "with the first seed, {name} has the lowest training loss at a rate of {}{edge}; of its {} rates, {close} came within {CLOSE} nats of \
          the best, itself included",
         error(rate),
         swept.sweep.len(),

@@ -155,7 +155,7 @@ fn run(request: &Request) -> Result<Outcome> {
         for contender in readers {
             for multiple in MULTIPLES {
                 if let Some(loss) = loss(entrant, fitted.model, contender, multiple) {
-                    let loss = if fitted.trained.diverged { f64::NAN } else { loss };
+                    let loss = if fitted.loss.is_nan() { f64::NAN } else { loss };
                     read.push((*contender, multiple, loss));
                 }
             }

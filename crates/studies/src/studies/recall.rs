@@ -78,6 +78,8 @@ struct Scale {
     trained: [usize; 2],
     /// Distances that are judged, by exercise.
     judged: [&'static [usize]; 2],
+    /// Those of them of which sentences speak.
+    said: [&'static [usize]; 2],
     /// Rows that are judged at each.
     held_out: usize,
     lr: f64,
@@ -89,6 +91,7 @@ const QUICK: Scale = Scale {
     steps: [3000, 800],
     trained: [50, 24],
     judged: [&[5, 10, 25, 50, 100], &[6, 12, 24, 48]],
+    said: [&[50, 100], &[24, 48]],
     held_out: 64,
     lr: 6e-3,
 };
@@ -98,7 +101,8 @@ const FULL: Scale = Scale {
     rows: 32,
     steps: [3000, 1500],
     trained: [250, 64],
-    judged: [&[25, 50, 100, 200, 350, 500], &[8, 16, 32, 64, 128]],
+    judged: [&[25, 50, 100, 200, 250, 350, 500], &[8, 16, 32, 64, 128]],
+    said: [&[200, 500], &[64, 128]],
     held_out: 128,
     lr: 6e-3,
 };
@@ -328,13 +332,10 @@ fn add(
         });
         samples.collect::<Vec<(String, Sample)>>()
     };
-    for distance in [trained, distances[distances.len() - 1]] {
+    for distance in scale.said[exercise as usize] {
         let what = format!("the highest share of right answers in {} at", exercise.name());
         let what = format!("{what} distance {distance}");
-        outcome.findings.push(best(&what, Better::Higher, &at(distance), shown));
-        if trained == distances[distances.len() - 1] {
-            break;
-        }
+        outcome.findings.push(best(&what, Better::Higher, &at(*distance), shown));
     }
     let entry = |(name, runs): &(&'static str, Vec<&Run>)| {
         let of = |f: fn(&Run) -> f64| runs.iter().map(|run| f(run)).collect::<Vec<f64>>();
@@ -366,9 +367,9 @@ fn method(request: &Request, scale: &Scale, seeds: &[u64]) -> Vec<String> {
              (learning rate {}, half a cosine, clipped at 1). In the first {share} of the steps distances \
              grow from {SHORTEST} to {} and {}. All have about as many parameters as the Transformer of {LAYERS} \
              blocks of width {}. {}.",
-            thousands(scale.steps[0] as f64),
+            thousands(request.steps(scale.steps[0]) as f64),
             scale.rows,
-            thousands(scale.steps[1] as f64),
+            thousands(request.steps(scale.steps[1]) as f64),
             scale.lr,
             scale.trained[0],
             scale.trained[1],
@@ -382,4 +383,20 @@ fn method(request: &Request, scale: &Scale, seeds: &[u64]) -> Vec<String> {
             if request.quick { "; the full study trains longer, on longer rows" } else { "" },
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_speak_of_distances_that_are_judged() {
+        for scale in [&QUICK, &FULL] {
+            for exercise in Exercise::ALL {
+                let [judged, said] = [scale.judged, scale.said].map(|all| all[exercise as usize]);
+                assert!(!said.is_empty() && said.iter().all(|distance| judged.contains(distance)));
+                assert!(judged.iter().any(|distance| *distance > scale.trained[exercise as usize]));
+            }
+        }
+    }
 }

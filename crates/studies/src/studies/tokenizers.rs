@@ -17,7 +17,7 @@ use crate::statistics::{Sample, best};
 use crate::study::{Contender, Study};
 use crate::text::{Encoded, Text};
 use crate::trials::seconds_of_all;
-use hearken_base::Result;
+use hearken_base::{Error, Result};
 use hearken_data::tokenizer::{Kind, Training};
 use hearken_show::Table;
 use hearken_show::number::{duration, thousands};
@@ -112,8 +112,22 @@ fn short(perplexity: f64) -> String {
     if perplexity < 1000.0 { format!("{perplexity:.2}") } else { thousands(perplexity) }
 }
 
+/// The text with as much held out as is judged, so that all are judged by the same bytes.
+fn judged_part(mut text: Text) -> Result<Text> {
+    let (bytes, most) = (text.held_out.len(), BYTES * contest::WINDOWS);
+    if bytes <= 2 * BYTES {
+        return Err(Error::new(
+            format!("a tenth of the text is {bytes} bytes, expected more than {}", 2 * BYTES),
+            "give a longer text with --data, or none for generated stories",
+        ));
+    }
+    let end = (0..=most.min(bytes)).rev().find(|at| text.held_out.is_char_boundary(*at));
+    text.held_out.truncate(end.unwrap_or(0));
+    Ok(text)
+}
+
 fn run(request: &Request) -> Result<Outcome> {
-    let text = Text::of(request, contest::CHARACTERS)?;
+    let text = judged_part(Text::of(request, contest::CHARACTERS)?)?;
     let cuts = request.contenders.iter().map(|name| Cut::of(request, &text, name));
     let cuts = cuts.collect::<Result<Vec<Cut>>>()?;
     for cut in &cuts {
@@ -130,7 +144,7 @@ fn run(request: &Request) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     outcome.method.push(format!(
         "Decoders of {LAYERS} blocks of width {WIDTH} with {HEADS} heads learn {}, of which the last tenth \
-         ({} bytes) is held out. Tokenizers are learned on the rest. All models see about the same bytes: {} \
+         is held out ({} bytes of it are judged). Tokenizers are learned on the rest. All models see about the same bytes: {} \
          steps of {ROWS} windows of about {BYTES} bytes each, however many tokens that is; AdamW with a \
          learning rate of {RATE}. {}. All models have the same width; those with more tokens have larger \
          tables.",
@@ -140,10 +154,10 @@ fn run(request: &Request) -> Result<Outcome> {
         seeds_in_words(&seeds),
     ));
     outcome.method.push(format!(
-        "Judged on at most {} windows of what is held out, of the same length as those of training. A token \
-         at the beginning of a window has little before it to go by, equally for all. Bits per byte are \
-         nats per token, divided by ln 2 and by the bytes per token of the held-out text.",
-        contest::WINDOWS
+        "Judged on {} bytes of what is held out, the same for all, in windows of the same length as those of \
+         training. A token at the beginning of a window has little before it to go by. Bits per byte are \
+         nats per token, divided by ln 2 and by the bytes per token of what is judged.",
+        thousands(text.held_out.len() as f64)
     ));
     report(&mut outcome, &cuts, &entrants, &runs);
     Ok(outcome)

@@ -1,6 +1,6 @@
 //! Time and memory of attention by the length of the sequence, forward and backward.
 
-use super::{color, label};
+use super::{STUDY, color, label};
 use crate::mechanisms::{Mechanism, Ready};
 use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::request::Request;
@@ -203,7 +203,9 @@ pub(super) fn run(request: &Request, outcome: &mut Outcome) -> Result<Value> {
     outcome.findings.extend(findings(&time, &memory));
     outcome.method.push(method(scale(request)));
     let numbers = |lines: &[Line]| -> Value {
-        let each = lines.iter().map(|line| (line.name.clone(), line.json()));
+        // The plain names, as in the numbers of quality.
+        let name = |line: &Line| STUDY.contenders[line.color].name.to_owned();
+        let each = lines.iter().map(|line| (name(line), line.json()));
         each.collect::<serde_json::Map<_, _>>().into()
     };
     Ok(json!({
@@ -289,7 +291,8 @@ fn findings(time: &[Line], memory: &[Line]) -> Vec<String> {
     let last = |line: &Line| line.points.last().map(|point| (line.name.clone(), point.1.clone()));
     let longest = first.points.last().map_or(0.0, |point| point.0);
     let times: Vec<(String, Sample)> = time.iter().filter_map(last).collect();
-    let what = format!("the lowest time per token at {} tokens", thousands(longest));
+    let what =
+        format!("the lowest time per token, over repeated runs, at {} tokens", thousands(longest));
     let mut found = vec![
         format!(
             "{over} tokens, time forward and backward grows as the length to the power of: {}",
@@ -307,17 +310,22 @@ fn crossings(time: &[Line]) -> Option<String> {
     let exact = time.iter().find(|line| line.name == "softmax")?;
     let cheaper = |line: &Line| {
         let is = |i: usize| line.points[i].1.mean() < exact.points[i].1.mean();
+        let lengths: Vec<usize> = (0..line.points.len()).filter(|i| is(*i)).collect();
         // The first length from which on it stays so.
         let from = (0..line.points.len()).rev().take_while(|i| is(*i)).last();
-        match from {
-            Some(i) => format!("{} from {} tokens on", line.name, thousands(line.points[i].0)),
-            None => format!("{} nowhere", line.name),
+        match (from, lengths.is_empty()) {
+            (Some(i), _) => format!("{} from {} tokens on", line.name, thousands(line.points[i].0)),
+            (None, true) => format!("{} nowhere", line.name),
+            (None, false) => {
+                let each = lengths.iter().map(|i| thousands(line.points[*i].0));
+                format!("{} only at {}", line.name, each.collect::<Vec<_>>().join(", "))
+            }
         }
     };
     let others: Vec<String> =
         time.iter().filter(|line| line.name != "softmax").map(cheaper).collect();
     let said = format!(
-        "of the lengths that were timed, these took less time than exact attention: {}",
+        "of the lengths that were timed, these took less time on average than exact attention: {}",
         others.join(", ")
     );
     (!others.is_empty()).then_some(said)

@@ -10,6 +10,7 @@ use super::{by_seed, color, factor, norm_of, shown};
 use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::request::Request;
 use crate::statistics::{Sample, best};
+use hearken_base::Result;
 use hearken_nn::block::Block;
 use hearken_nn::config::{
     FeedForwardConfig, FeedForwardKind, InitConfig, InitKind, NormConfig, Placement,
@@ -25,6 +26,7 @@ use hearken_tensor::{Param, Role, Var};
 use hearken_train::Better;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 const NAMES: [&str; 3] = ["post-norm", "pre-norm", "no-residual"];
 const LAYERS: usize = 24;
@@ -107,15 +109,36 @@ fn measure(contender: &str, seed: u64) -> Measured {
     }
 }
 
+/// Those that take part.
+fn names(request: &Request) -> Vec<&'static str> {
+    NAMES.into_iter().filter(|name| request.has(name)).collect()
+}
+
+/// Seconds that all of it takes, about.
+pub(super) fn estimate(request: &Request, seeds: usize) -> f64 {
+    let one = |name: &&'static str| {
+        let started = Instant::now();
+        measure(name, request.seed);
+        started.elapsed().as_secs_f64()
+    };
+    names(request).iter().map(one).sum::<f64>() * seeds as f64
+}
+
 /// Adds what was found to the outcome, and gives the numbers.
-pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Value {
-    let names: Vec<&'static str> = NAMES.into_iter().filter(|name| request.has(name)).collect();
+pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Result<Value> {
+    let names = names(request);
     if names.is_empty() {
-        return json!({});
+        return Ok(json!({}));
     }
-    let measured: Vec<Vec<Measured>> = (names.iter())
-        .map(|name| seeds.iter().map(|seed| measure(name, *seed)).collect())
-        .collect();
+    let mut measured: Vec<Vec<Measured>> = Vec::new();
+    for name in &names {
+        let mut runs = Vec::new();
+        for seed in seeds {
+            request.go_on()?;
+            runs.push(measure(name, *seed));
+        }
+        measured.push(runs);
+    }
     let lines = |norms: fn(&Measured) -> &Vec<f64>| -> Vec<Line> {
         let line = |(name, runs): (&&'static str, &Vec<Measured>)| Line {
             name: (*name).to_owned(),
@@ -163,7 +186,7 @@ pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Va
         let each = lines.iter().map(|line| (line.name.clone(), line.json()));
         each.collect::<serde_json::Map<_, _>>().into()
     };
-    json!({"inputs": numbers(&inputs), "weights": numbers(&weights)})
+    Ok(json!({"inputs": numbers(&inputs), "weights": numbers(&weights)}))
 }
 
 /// First over last, and the factor per layer towards the first.

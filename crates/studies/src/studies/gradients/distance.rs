@@ -13,6 +13,7 @@ use crate::sizes::{decoder, training, transformer};
 use crate::statistics::{Sample, best, slope};
 use crate::trials::{Watch, seconds_of_a_step, seconds_of_all, trials};
 use hearken_base::Result;
+use hearken_kernels::threads;
 use hearken_nn::config::{CellKind, ModelConfig, RecurrentConfig};
 use hearken_nn::models::{self, PredictsTokens};
 use hearken_nn::pass::Pass;
@@ -24,6 +25,7 @@ use hearken_tensor::rng::Rng;
 use hearken_train::{Better, Moment, TrainConfig};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 const NAMES: [&str; 4] = ["rnn", "gru", "lstm", "transformer"];
 const LETTERS: usize = 16;
@@ -138,24 +140,33 @@ fn setting(request: &Request, scale: &Scale, seed: u64) -> TrainConfig {
     training(request.steps(scale.steps), scale.rows, 3e-3, seed)
 }
 
-fn estimate(request: &Request, names: &[&str], scale: &Scale, seeds: usize) -> Result<f64> {
+/// Those that take part.
+fn names(request: &Request) -> Vec<&'static str> {
+    NAMES.into_iter().filter(|name| request.has(name)).collect()
+}
+
+/// Seconds that all of it takes, about: each is trained, and measured before and after.
+pub(super) fn estimate(request: &Request, seeds: usize) -> Result<f64> {
+    let scale = request.sized(&QUICK, &FULL);
     let mut all = Vec::new();
-    for contender in names {
+    for contender in &names(request) {
         let config = setting(request, scale, 0);
         let built = models::build(&model(contender), Weights::Drawn { seed: 0 });
         let mean = scale.trained / 3 + 1;
         let make = |at: Moment| rows(scale.rows, mean, true, &mut at.rng());
-        let step = seconds_of_a_step(&mut RowTask::new(built, make), &config)?;
-        all.extend(vec![step * config.steps as f64; seeds]);
+        let mut task = RowTask::new(built, make);
+        let step = seconds_of_a_step(&mut task, &config)?;
+        let started = Instant::now();
+        threads::with_threads(1, || measure(task.model()));
+        let measured = started.elapsed().as_secs_f64();
+        all.extend(vec![step * config.steps as f64 + 2.0 * measured; seeds]);
     }
     Ok(seconds_of_all(&all))
 }
 
 /// Adds what was found to the outcome, and gives the numbers.
 pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Result<Value> {
-    let names: Vec<&'static str> = NAMES.into_iter().filter(|name| request.has(name)).collect();
-    let scale = request.sized(&QUICK, &FULL);
-    request.announce(estimate(request, &names, scale, seeds.len())?)?;
+    let (names, scale) = (names(request), request.sized(&QUICK, &FULL));
     if names.is_empty() {
         return Ok(json!({}));
     }
