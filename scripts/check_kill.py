@@ -35,7 +35,7 @@ heads = 4
 position = { kind = "rope" }
 dropout = { residual = 0.1, attention = 0.1, embedding = 0.1 }
 """
-SMALL = "context = 120\nlayers = 2\nwidth = 32\n"
+SMALL = "context = 240\nlayers = 2\nwidth = 32\n"
 BLOCKS = SMALL + "heads = 2\n"
 DECODER = 'kind = "decoder"\n' + BLOCKS
 PAIRS = "context = 48\nlayers = 1\nwidth = 32\n"
