@@ -130,9 +130,12 @@ impl LineArguments {
             while line.last().is_some_and(|byte| *byte == b'\n' || *byte == b'\r') {
                 line.pop();
             }
-            let line = String::from_utf8(line).map_err(|_| {
+            let mut line = String::from_utf8(line).map_err(|_| {
                 Failure::input(format!("{} is not UTF-8 text", place()), "convert the file first")
             })?;
+            if number == 1 && line.starts_with('\u{feff}') {
+                line.remove(0); // a byte order mark is no text
+            }
             if json {
                 let text = self.field_of(&line, &place())?;
                 put(pairs, &text, place(), given)?;

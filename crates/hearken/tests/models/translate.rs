@@ -262,3 +262,18 @@ fn bad_pairs_are_named_with_file_and_line() {
     );
     refused(&[], &["--source", "a.en"], "--target");
 }
+
+#[test]
+fn a_byte_order_mark_is_no_text() {
+    let dir = directory();
+    let text = "the third of March\n";
+    let write = |name: &str, text: String| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (plain, marked) =
+        (write("a.txt", text.to_owned()), write("b.txt", format!("\u{feff}{text}")));
+    let said = |file: &str| lines(&mut translate(dir.path(), &["--tokens", "4", file]));
+    assert_eq!(said(&plain), said(&marked));
+}
