@@ -186,6 +186,15 @@ pub struct Found<R> {
     pub runs: Vec<R>,
 }
 
+/// What came of contenders at numbered settings, whose trainings ran in this order.
+pub fn by_setting<R>(
+    settings: impl Iterator<Item = (&'static str, usize)>,
+    runs: Vec<Vec<R>>,
+) -> Vec<Found<R>> {
+    let found = |((contender, x), runs)| Found { contender, x: x as f64, runs };
+    settings.zip(runs).map(found).collect()
+}
+
 /// A line per contender, in the order of the study, of one number of each run.
 pub fn lines<R>(study: &Study, found: &[Found<R>], of: impl Fn(&R) -> f64) -> Vec<Line> {
     let line = |contender: &Contender| {

@@ -100,12 +100,7 @@ fn run(request: &Request) -> Result<Outcome> {
         let first_gradient = fitted.trained.gradient_norms.first().copied().unwrap_or(f64::NAN);
         Ok(Run { loss: fitted.loss, losses: fitted.trained.losses, first_gradient })
     })?;
-    let found = |((contender, depth), runs): ((&'static str, usize), Vec<Run>)| Found {
-        contender,
-        x: depth as f64,
-        runs,
-    };
-    let found: Vec<Found<Run>> = settings().zip(runs).map(found).collect();
+    let found: Vec<Found<Run>> = contest::by_setting(settings(), runs);
     let mut outcome = Outcome {
         method: contest::method(&text, &encoded, &entrants[0], &seeds),
         ..Outcome::default()

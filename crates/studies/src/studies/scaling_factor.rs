@@ -111,12 +111,7 @@ fn run(request: &Request) -> Result<Outcome> {
         let gradient = [gradient(fresh.model())?, gradient(fitted.model)?];
         Ok(Run { loss: fitted.loss, entropy, gradient })
     })?;
-    let found = |((contender, width), runs): ((&'static str, usize), Vec<Run>)| Found {
-        contender,
-        x: width as f64,
-        runs,
-    };
-    let found: Vec<Found<Run>> = settings().zip(runs).map(found).collect();
+    let found: Vec<Found<Run>> = contest::by_setting(settings(), runs);
     let mut outcome = Outcome {
         method: contest::method(&text, &encoded, &entrants[0], &seeds),
         ..Outcome::default()

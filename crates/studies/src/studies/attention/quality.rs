@@ -1,4 +1,5 @@
-//! Lookup at a distance by small models that differ in their attention alone.
+//! Lookup at a distance by small models that differ in their attention, and in their positions where
+//! the attention cannot rotate queries and keys.
 
 use super::{color, label};
 use crate::lookup::{self, Answers, PAIRS, SYMBOLS, VOCABULARY};
