@@ -42,7 +42,7 @@ fn likeliest(model: &OpenModel, prompt: &str, tokens: usize) -> Result<String> {
     let writer = model.writer()?;
     let ids = model.prompt(writer.tokenizer(), prompt)?;
     let ends = model.ends(Some(writer.tokenizer()));
-    let search = BeamSearch { beams: 4, length_penalty: 1.0, most_tokens: tokens, ends };
+    let search = BeamSearch { ends, ..BeamSearch::new(4, tokens) };
     let found = beam_search(model.generates()?, &ids, &search, CacheKind::F32)?;
     Ok(found.first().map(|best| writer.tokenizer().decode_known(&best.tokens)).unwrap_or_default())
 }

@@ -9,7 +9,6 @@
 use hearken::Result;
 use hearken::infer::generate::{Flow, Request, generate};
 use hearken::infer::sampler::Sampling;
-use hearken::nn::cache::CacheKind;
 use hearken::nn::config::{DecoderConfig, InitConfig, StackConfig};
 use hearken::nn::layers::Linear;
 use hearken::nn::models::{Decoder, Model, PredictsTokens, Tokens};
@@ -147,11 +146,8 @@ fn load(directory: &Path) -> Result<Speller> {
 
 fn write(speller: &Speller, start: &str, letters: usize) -> Result<String> {
     let request = Request {
-        prompt: encode(start),
         sampling: Sampling { temperature: 0.5, seed: 1, ..Sampling::default() },
-        most_tokens: letters,
-        ends: Vec::new(),
-        cache: Some(CacheKind::F32),
+        ..Request::new(encode(start), letters)
     };
     Ok(decode(&generate(&speller.decoder, &request, |_| Flow::Continue)?.0))
 }

@@ -169,7 +169,8 @@ impl Dataset {
     }
 }
 
-fn describe(files: &[PathBuf], place: Place) -> String {
+/// The file and the line of a place, for messages.
+pub fn describe(files: &[PathBuf], place: Place) -> String {
     let file = files.get(place.file as usize).map(|file| file.display().to_string());
     format!("{}, line {}", file.unwrap_or_default(), place.line)
 }

@@ -53,6 +53,11 @@ pub fn config_of(directory: &Path) -> Result<ModelConfig> {
     Described::read(directory).map(|described| described.config)
 }
 
+/// The tokens with a meaning of their own that a directory states.
+pub fn special_tokens_of(directory: &Path) -> Result<SpecialTokens> {
+    Described::read(directory).map(|described| described.special)
+}
+
 /// A directory whose weights have not been read.
 struct Described {
     family: &'static Family,
@@ -267,11 +272,12 @@ pub fn save(
         "dtype": "float32",
     });
     let translates = model.translates().is_some();
-    let special = if translates { special.to_json_of_translator() } else { special.to_json() };
-    let described = json::merged(json::merged(about, special.clone()), own);
+    let tokens = if translates { special.to_json_of_translator() } else { special.to_json() };
+    let described = json::merged(json::merged(about, tokens.clone()), own);
     json::write(&directory.join("config.json"), &described)?;
     if translates || model.generates().is_some() {
-        json::write(&directory.join("generation_config.json"), &special)?;
+        let generation = json::merged(tokens, special.constraints_to_json());
+        json::write(&directory.join("generation_config.json"), &generation)?;
     }
     if let ModelConfig::Encoder(config) = &config
         && !matches!(family.names, Names::Same)

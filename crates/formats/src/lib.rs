@@ -17,7 +17,8 @@ pub mod special;
 pub mod weights;
 
 pub use directory::{
-    Initialised, Loaded, config_of, load, load_as, load_body_into, load_into, save, to_theirs,
+    Initialised, Loaded, config_of, load, load_as, load_body_into, load_into, save,
+    special_tokens_of, to_theirs,
 };
 pub use families::Family;
 pub use json::Fields;

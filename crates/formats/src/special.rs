@@ -1,13 +1,21 @@
-//! Tokens with a meaning of their own, from `generation_config.json` or `config.json`.
+//! Tokens with a meaning of their own, and constraints on those that are written, from
+//! `generation_config.json` or `config.json`.
 
 use crate::json::{self, Fields};
 use hearken_base::{Error, Kind, Result};
+use hearken_nn::constraints::Constraints;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
 use std::path::Path;
 
 /// The token that begins the targets of an encoder-decoder.
 const START: &str = "decoder_start_token_id";
+/// Names of [`Constraints`], in their order.
+const BAD_WORDS: &str = "bad_words_ids";
+const SUPPRESSED: &str = "suppress_tokens";
+const SUPPRESSED_FIRST: &str = "begin_suppress_tokens";
+const FORCED_FIRST: &str = "forced_bos_token_id";
+const FORCED_LAST: &str = "forced_eos_token_id";
 
 /// Tokens that begin, end or fill up a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +26,8 @@ pub struct SpecialTokens {
     pub ends: Vec<u32>,
     /// Fills up a batch.
     pub pad: Option<u32>,
+    /// What is not written, and what must be.
+    pub constraints: Constraints,
 }
 
 impl SpecialTokens {
@@ -40,10 +50,22 @@ impl SpecialTokens {
         };
         let one = |key: &str| find(key).map(|ids| ids.first().copied());
         let start = if translates { one(START)? } else { None };
+        let ends = find("eos_token_id")?;
+        let first = read_words(&generation, BAD_WORDS)?;
+        let mut bad_words = if first.is_empty() { read_words(config, BAD_WORDS)? } else { first };
+        // What ends a text cannot be forbidden: a text would have no end.
+        bad_words.retain(|word| !matches!(word[..], [id] if ends.contains(&id)));
         Ok(Self {
             begin: start.or(one("bos_token_id")?),
-            ends: find("eos_token_id")?,
             pad: one("pad_token_id")?,
+            constraints: Constraints {
+                bad_words,
+                suppressed: find(SUPPRESSED)?,
+                suppressed_first: find(SUPPRESSED_FIRST)?,
+                first: one(FORCED_FIRST)?,
+                last: find(FORCED_LAST)?,
+            },
+            ends,
         })
     }
 
@@ -56,6 +78,24 @@ impl SpecialTokens {
         })
     }
 
+    /// The constraints that there are, as `generation_config.json` has them.
+    pub fn constraints_to_json(&self) -> Value {
+        let Constraints { bad_words, suppressed, suppressed_first, first, last } =
+            &self.constraints;
+        let stated = [
+            (BAD_WORDS, json!(bad_words), bad_words.is_empty()),
+            (SUPPRESSED, json!(suppressed), suppressed.is_empty()),
+            (SUPPRESSED_FIRST, json!(suppressed_first), suppressed_first.is_empty()),
+            (FORCED_FIRST, json!(first), first.is_none()),
+            (FORCED_LAST, json::ids(last), last.is_empty()),
+        ];
+        stated
+            .into_iter()
+            .filter(|(.., absent)| !absent)
+            .map(|(key, value, _)| (key, value))
+            .collect()
+    }
+
     /// The same of a model that translates.
     pub fn to_json_of_translator(&self) -> Value {
         let own = match self.begin {
@@ -64,6 +104,15 @@ impl SpecialTokens {
         };
         json::merged(self.to_json(), own)
     }
+}
+
+/// A list of lists of ids.
+fn read_words(fields: &Fields<'_>, key: &str) -> Result<Vec<Vec<u32>>> {
+    let Some(value) = fields.present(key) else { return Ok(Vec::new()) };
+    let words: Option<Vec<Vec<u32>>> = serde_json::from_value(value.clone()).ok();
+    words
+        .filter(|words| words.iter().all(|word| !word.is_empty()))
+        .ok_or_else(|| fields.malformed(key, "a list of lists of token ids"))
 }
 
 /// A number or a list of numbers. Negative ones stand for none, as in the first Llama.

@@ -6,6 +6,7 @@ use hearken_nn::config::{
     Cross, DropoutConfig, EncoderDecoderConfig, EncoderSizes, FeedForwardKind, ModelConfig,
     PositionConfig,
 };
+use hearken_nn::constraints::Constraints;
 use hearken_nn::models::{EncoderDecoder, Model, PredictsTokens, Targets, Tokens, loss, outputs};
 use hearken_nn::pass::{Layout, Pass};
 use hearken_nn::variants;
@@ -172,9 +173,17 @@ fn what_t5_and_marian_say_is_read() {
     let special = |name: &str| load(&path_of(name)).unwrap().special;
     assert_eq!(
         special("marian-shared"),
-        SpecialTokens { begin: Some(3), ends: vec![0], pad: Some(28) }
+        SpecialTokens {
+            begin: Some(3),
+            ends: vec![0],
+            pad: Some(28),
+            constraints: Constraints { last: vec![0], ..Constraints::default() },
+        }
     );
-    assert_eq!(special("t5-first"), SpecialTokens { begin: Some(0), ends: vec![1], pad: Some(0) });
+    assert_eq!(
+        special("t5-first"),
+        SpecialTokens { begin: Some(0), ends: vec![1], pad: Some(0), ..SpecialTokens::default() }
+    );
 }
 
 /// A copy of a fixture with other fields in its config.json.
@@ -212,7 +221,8 @@ fn older_ways_to_say_the_same_are_read_and_other_things_refused() {
 
 #[test]
 fn every_variant_comes_back_to_the_bit() {
-    let special = SpecialTokens { begin: Some(2), ends: vec![1], pad: Some(0) };
+    let special =
+        SpecialTokens { begin: Some(2), ends: vec![1], pad: Some(0), ..SpecialTokens::default() };
     let mut families = Vec::new();
     for (name, config) in variants::encoder_decoders() {
         let directory = tempdir().unwrap();

@@ -282,7 +282,8 @@ fn bits(model: &dyn Model) -> Vec<(String, Vec<u32>)> {
 
 #[test]
 fn every_variant_comes_back_to_the_bit() {
-    let special = SpecialTokens { begin: None, ends: vec![], pad: Some(1) };
+    let special =
+        SpecialTokens { begin: None, ends: vec![], pad: Some(1), ..SpecialTokens::default() };
     let mut families = Vec::new();
     let mut all = variants::encoders();
     // What DistilBERT and RoBERTa can express.

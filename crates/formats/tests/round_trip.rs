@@ -5,6 +5,7 @@ use hearken_formats::{Family, SpecialTokens, load, load_as, save};
 use hearken_nn::config::{
     AttentionConfig, BiasConfig, DecoderConfig, DropoutConfig, FeedForwardKind, ModelConfig,
 };
+use hearken_nn::constraints::Constraints;
 use hearken_nn::models::{self, Decoder, Model, PredictsTokens, Tokens};
 use hearken_nn::pass::{Noise, Pass};
 use hearken_nn::scope::Weights;
@@ -18,7 +19,14 @@ use tempfile::tempdir;
 const OTHERS: [&str; 5] = ["bert", "roberta", "distilbert", "t5", "marian"];
 
 fn special() -> SpecialTokens {
-    SpecialTokens { begin: Some(1), ends: vec![2, 5], pad: None }
+    let constraints = Constraints {
+        bad_words: vec![vec![3], vec![4, 6]],
+        suppressed: vec![7],
+        suppressed_first: vec![8, 9],
+        first: Some(10),
+        last: vec![2],
+    };
+    SpecialTokens { begin: Some(1), ends: vec![2, 5], pad: None, constraints }
 }
 
 fn bits(model: &dyn Model) -> Vec<(String, Vec<u32>)> {
@@ -169,7 +177,7 @@ fn own_directories_of_the_first_version_are_read() {
 fn ends_of_a_text_are_written_as_transformers_does() {
     for (ends, want) in [(vec![], json!(null)), (vec![7], json!(7)), (vec![7, 8], json!([7, 8]))] {
         let directory = tempdir().unwrap();
-        let special = SpecialTokens { begin: None, ends, pad: Some(3) };
+        let special = SpecialTokens { begin: None, ends, pad: Some(3), ..SpecialTokens::default() };
         let model = Decoder::drawn(variants::base(), 3);
         save(directory.path(), &model, &special).unwrap();
         for file in ["config.json", "generation_config.json"] {

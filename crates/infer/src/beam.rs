@@ -6,6 +6,8 @@
 //! worst of the kept finished ones, or at the token limit. With one beam it takes the likeliest token
 //! of every step and stops at the first final one, as greedy decoding does.
 
+use hearken_nn::constraints::{Constraints, Place};
+
 /// How a sequence goes on: as a copy of sequence `parent` of the step before, with one more token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
@@ -34,6 +36,8 @@ pub struct BeamSearch {
     pub most_tokens: usize,
     /// Tokens that end a text.
     pub ends: Vec<u32>,
+    /// What is not written, and what must be. What must be adds nothing to Σ ln p.
+    pub constraints: Constraints,
 }
 
 /// A text that was found.
@@ -55,13 +59,19 @@ pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f64> {
 }
 
 impl BeamSearch {
+    /// With the mean per token as score, and nothing that ends a text before its limit.
+    pub fn new(beams: usize, most_tokens: usize) -> Self {
+        let (length_penalty, ends, constraints) = (1.0, Vec::new(), Constraints::default());
+        Self { beams, length_penalty, most_tokens, ends, constraints }
+    }
+
     fn score(&self, log_probability: f64, len: usize) -> f64 {
         log_probability / (len as f64).powf(f64::from(self.length_penalty))
     }
 
     /// The best texts, best first; at most `beams`.
     pub fn run(&self, model: &mut impl Beams) -> Vec<Found> {
-        let mut searching = Searching::new(self.clone());
+        let mut searching = Searching::new(self.clone(), Vec::new());
         if self.most_tokens == 0 {
             return Vec::new();
         }
@@ -81,14 +91,17 @@ impl BeamSearch {
 pub(crate) struct Searching {
     search: BeamSearch,
     finished: Vec<Found>,
-    /// Σ ln p and the tokens; after the prompt there is one empty text.
+    /// How many tokens of a text are the prompt.
+    prompt: usize,
+    /// Σ ln p and the tokens, the prompt included; after it there is one text.
     running: Vec<(f64, Vec<u32>)>,
 }
 
 impl Searching {
-    pub(crate) fn new(search: BeamSearch) -> Self {
+    pub(crate) fn new(search: BeamSearch, prompt: Vec<u32>) -> Self {
         assert!(search.beams > 0, "beam search needs at least one beam");
-        Self { search, finished: Vec::new(), running: vec![(0.0, Vec::new())] }
+        let (finished, tokens) = (Vec::new(), prompt.len());
+        Self { search, finished, prompt: tokens, running: vec![(0.0, prompt)] }
     }
 
     /// How many texts are running.
@@ -98,11 +111,13 @@ impl Searching {
 
     /// Takes the logits after each running text; gives the texts that run on, none at the end.
     pub(crate) fn advance(&mut self, logits: &[&[f32]]) -> Vec<Branch> {
-        let Self { search, finished, running } = self;
-        let length = running.first().map_or(0, |(_, tokens)| tokens.len()) + 1;
+        let Self { search, finished, prompt, running } = self;
+        let written = running.first().map_or(0, |(_, tokens)| tokens.len() - *prompt);
+        let length = written + 1;
         let mut next: Vec<(f64, usize, u32)> = Vec::new();
-        for (beam, ((sum, _), logits)) in running.iter().zip(logits).enumerate() {
-            let row = log_softmax(logits);
+        for (beam, ((sum, tokens), logits)) in running.iter().zip(logits).enumerate() {
+            let mut row = log_softmax(logits);
+            search.constraints.apply(Place { tokens, written, most: search.most_tokens }, &mut row);
             next.extend((0..).zip(row).map(|(token, ln_p)| (sum + ln_p, beam, token)));
         }
         // Of equal ones the earlier beam and the smaller token, so that results are stable.
@@ -125,6 +140,7 @@ impl Searching {
             if search.ends.contains(&token) {
                 if rank < search.beams {
                     let score = search.score(log_probability, length);
+                    let tokens = tokens[*prompt..].to_vec();
                     finished.push(Found { tokens, log_probability, score });
                 }
             } else if grown.len() < search.beams {
@@ -145,8 +161,8 @@ impl Searching {
         }
         if length >= search.most_tokens {
             finished.extend(grown.into_iter().map(|(log_probability, tokens)| Found {
-                score: search.score(log_probability, tokens.len()),
-                tokens,
+                score: search.score(log_probability, length),
+                tokens: tokens[*prompt..].to_vec(),
                 log_probability,
             }));
             return Vec::new();
@@ -200,7 +216,7 @@ mod tests {
     #[test]
     fn finds_what_greedy_misses() {
         let search =
-            |beams| BeamSearch { beams, length_penalty: 0.0, most_tokens: 2, ends: vec![3] };
+            |beams| BeamSearch { length_penalty: 0.0, ends: vec![3], ..BeamSearch::new(beams, 2) };
         assert_eq!(search(1).run(&mut garden_path())[0].tokens[0], 1);
         let best = &search(2).run(&mut garden_path())[0];
         assert_eq!(best.tokens, [2, 3]);
@@ -212,7 +228,7 @@ mod tests {
         // An end of 0.4 beside 0.6, and after a likely end a text that would score better per token.
         let table = vec![ln(&[0.0, 0.6, 0.4]), ln(&[0.45, 0.0, 0.55]), ln(&[1.0, 0.0, 0.0])];
         for length_penalty in [-1.0, 0.0, 1.0, 3.0] {
-            let search = BeamSearch { beams: 1, length_penalty, most_tokens: 9, ends: vec![2] };
+            let search = BeamSearch { length_penalty, ends: vec![2], ..BeamSearch::new(1, 9) };
             let found = search.run(&mut Chain { table: table.clone() });
             assert_eq!(found.len(), 1, "{length_penalty}");
             assert_eq!(found[0].tokens, [1, 2], "{length_penalty}");
@@ -240,7 +256,7 @@ mod tests {
                 best = (sum, tokens.to_vec());
             }
         }
-        let search = BeamSearch { beams: 9, length_penalty: 0.0, most_tokens: 3, ends: vec![] };
+        let search = BeamSearch { length_penalty: 0.0, ..BeamSearch::new(9, 3) };
         let found = search.run(&mut Chain { table });
         assert_eq!(found[0].tokens, best.1);
         assert!((found[0].log_probability - best.0).abs() < 1e-9);
@@ -251,7 +267,7 @@ mod tests {
         // Ending at once costs ln 0.4; going on costs ln 0.6 and then ln 0.6 twice before ending.
         let table = vec![ln(&[0.0, 0.6, 0.4]), ln(&[0.0, 0.6, 0.4]), ln(&[1.0, 0.0, 0.0])];
         let run = |length_penalty| {
-            let search = BeamSearch { beams: 2, length_penalty, most_tokens: 4, ends: vec![2] };
+            let search = BeamSearch { length_penalty, ends: vec![2], ..BeamSearch::new(2, 4) };
             search.run(&mut Chain { table: table.clone() })[0].tokens.clone()
         };
         assert_eq!(run(0.0), [2]);

@@ -6,7 +6,9 @@ use crate::generate::{Finish, Request, Step};
 use crate::sampler::{Chosen, Sampling};
 use hearken_base::{Error, Result};
 use hearken_nn::cache::CacheKind;
+use hearken_nn::constraints::{Constraints, Place};
 use hearken_nn::models::Generates;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -100,6 +102,7 @@ impl Client {
             sampling: request.sampling,
             most_tokens: request.most_tokens,
             ends: request.ends.clone(),
+            constraints: request.constraints.clone(),
             unread: VecDeque::new(),
             events: sender,
             unwanted: Arc::downgrade(&unwanted),
@@ -132,13 +135,15 @@ impl Client {
         let (result, found) = channel();
         let alive = Arc::new(());
         let reader = Arc::downgrade(&alive);
+        let (beams, most_tokens) = (search.beams, search.most_tokens);
+        let searching = Searching::new(search, prompt.to_vec());
         self.submit(Submission {
             prompt: prompt.to_vec(),
             source: None,
             cache: Some(kind),
-            most_sequences: search.beams,
-            most_tokens: search.most_tokens,
-            job: Box::new(Search { searching: Searching::new(search), result, reader }),
+            most_sequences: beams,
+            most_tokens,
+            job: Box::new(Search { searching, result, reader }),
         })?;
         found.recv().map_err(|_| stopped())?
     }
@@ -180,6 +185,19 @@ impl Iterator for Texts<'_> {
     }
 }
 
+/// Logits with −∞ for what is not allowed at this place.
+pub(crate) fn constrained<'a>(
+    constraints: &Constraints,
+    place: Place<'_>,
+    logits: &'a [f32],
+) -> Cow<'a, [f32]> {
+    let mut logits = Cow::Borrowed(logits);
+    if !constraints.is_empty() {
+        constraints.apply(place, logits.to_mut());
+    }
+    logits
+}
+
 /// One or several texts of one prompt.
 struct Writing {
     /// Those that go on, in the order of their sequences.
@@ -187,6 +205,7 @@ struct Writing {
     sampling: Sampling,
     most_tokens: usize,
     ends: Vec<u32>,
+    constraints: Constraints,
     /// What the client has no room for yet.
     unread: VecDeque<Result<Event>>,
     events: SyncSender<Result<Event>>,
@@ -201,7 +220,7 @@ struct Text {
 
 impl Job for Writing {
     fn advance(&mut self, outcomes: &[Outcome<'_>]) -> Vec<Branch> {
-        let Self { texts, sampling, most_tokens, ends, unread, .. } = self;
+        let Self { texts, sampling, most_tokens, ends, constraints, unread, .. } = self;
         let unwanted = self.unwanted.upgrade();
         let mut branches = Vec::new();
         let mut sequence = 0..outcomes.len();
@@ -219,8 +238,10 @@ impl Job for Writing {
             }
             let seed = sampling.seed.wrapping_add(number as u64);
             let sampling = Sampling { seed, ..*sampling };
+            let place = Place { tokens, written: text.written, most: *most_tokens };
+            let logits = constrained(constraints, place, logits);
             let Chosen { id, probability, likeliest } =
-                sampling.choose(logits, tokens, tokens.len() as u64);
+                sampling.choose(&logits, tokens, tokens.len() as u64);
             let step = Step { id, probability, likeliest };
             unread.push_back(Ok(Event::Token { text: number, step }));
             text.written += 1;

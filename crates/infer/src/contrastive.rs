@@ -10,10 +10,12 @@
 //! and the best is written, of equal ones the more likely. α = 0 is greedy. Every candidate is read,
 //! all k in one step, to know its hidden state; that of the chosen one is the next step's.
 
+use crate::client::constrained;
 use crate::engine::not_a_number;
 use crate::generate::{Finish, Flow, Request, Step};
 use crate::sampler::{Candidate, Sampling};
 use hearken_base::{Error, Result};
+use hearken_nn::constraints::Place;
 use hearken_nn::models::Generates;
 use hearken_nn::slot::{Feed, Slot};
 use hearken_tensor::Tensor;
@@ -110,7 +112,11 @@ pub fn contrastive_search(
             let start = tokens.len() - (model.context() / 2).max(1);
             seen = Seen::read(model, request, &tokens, start);
         }
-        let mut candidates = all.candidates(seen.logits.data(), &tokens);
+        let place = Place { tokens: &tokens, written: written - 1, most: *most_tokens };
+        let logits = constrained(&request.constraints, place, seen.logits.data());
+        let mut candidates = all.candidates(&logits, &tokens);
+        // What is not allowed is not searched.
+        candidates.retain(|candidate| logits[candidate.id as usize] > f32::NEG_INFINITY);
         candidates.truncate(search.candidates);
         let mut slots: Vec<Slot> = candidates.iter().map(|_| seen.slot.clone()).collect();
         let ids: Vec<[u32; 1]> = candidates.iter().map(|candidate| [candidate.id]).collect();

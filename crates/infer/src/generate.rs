@@ -11,6 +11,7 @@ use crate::engine::with_engine;
 use crate::sampler::{Candidate, Sampling};
 use hearken_base::Result;
 use hearken_nn::cache::CacheKind;
+use hearken_nn::constraints::Constraints;
 use hearken_nn::models::Generates;
 
 /// What to write.
@@ -24,8 +25,24 @@ pub struct Request {
     pub most_tokens: usize,
     /// Tokens that end the text.
     pub ends: Vec<u32>,
+    /// What is not written, and what must be.
+    pub constraints: Constraints,
     /// How keys and values are kept; none: not at all.
     pub cache: Option<CacheKind>,
+}
+
+impl Request {
+    /// Plain sampling with seed 0 and a cache in f32, up to so many new tokens.
+    pub fn new(prompt: Vec<u32>, most_tokens: usize) -> Self {
+        Self {
+            prompt,
+            sampling: Sampling::default(),
+            most_tokens,
+            ends: Vec::new(),
+            constraints: Constraints::default(),
+            cache: Some(CacheKind::F32),
+        }
+    }
 }
 
 /// A new token.

@@ -14,12 +14,14 @@
 //! since both sums are equal: the text is drawn as if the draft did not exist. A greedy text is the
 //! same text, token by token.
 
+use crate::client::constrained;
 use crate::engine::{not_a_number, window};
 use crate::generate::{Finish, Flow, Request, Step};
-use crate::sampler::{Candidate, Sampling};
+use crate::sampler::Candidate;
 use hearken_base::{Error, Result};
 use hearken_kernels::attention::pages::FEW_QUERIES;
 use hearken_nn::cache::CacheKind;
+use hearken_nn::constraints::Place;
 use hearken_nn::models::Generates;
 use hearken_nn::slot::{Feed, Slot};
 use hearken_tensor::Tensor;
@@ -100,10 +102,13 @@ impl Dice for Seeded {
     }
 }
 
-/// The chances of all tokens, after the filters.
-fn chances(sampling: &Sampling, logits: &[f32], history: &[u32]) -> Vec<f64> {
+/// The chances of all tokens, after the constraints and the filters of a request.
+fn chances(request: &Request, logits: &[f32], tokens: &[u32]) -> Vec<f64> {
     let mut all = vec![0.0; logits.len()];
-    for Candidate { id, probability } in sampling.candidates(logits, history) {
+    let written = tokens.len() - request.prompt.len();
+    let place = Place { tokens, written, most: request.most_tokens };
+    let logits = constrained(&request.constraints, place, logits);
+    for Candidate { id, probability } in request.sampling.candidates(&logits, tokens) {
         all[id as usize] = f64::from(probability);
     }
     normalised(all)
@@ -248,14 +253,14 @@ pub fn generate_with_draft(
         large.make_room(tokens.len());
         let count = draft.tokens.min(left - 1).min(large.room(tokens.len()));
         let length = tokens.len();
-        let proposals = propose(&mut small, &mut tokens, count, sampling, &mut dice)?;
+        let proposals = propose(&mut small, &mut tokens, count, request, &mut dice)?;
         let drafted = tokens[length..].to_vec();
         large.mark();
         let logits = large.read(&tokens, drafted.len() + 1)?; // (drafted + 1, V)
         let rows = logits.data().chunks_exact(model.vocabulary());
         let places = length..;
         let own: Vec<Vec<f64>> =
-            rows.zip(places).map(|(row, end)| chances(sampling, row, &tokens[..end])).collect();
+            rows.zip(places).map(|(row, end)| chances(request, row, &tokens[..end])).collect();
         let (kept, next) = verify(&own, &proposals, &drafted, &mut dice, length as u64);
         found.steps += 1;
         found.drafted += drafted.len();
@@ -284,7 +289,7 @@ fn propose(
     small: &mut Reader<'_>,
     tokens: &mut Vec<u32>,
     count: usize,
-    sampling: &Sampling,
+    request: &Request,
     dice: &mut impl Dice,
 ) -> Result<Vec<Vec<f64>>> {
     if count == 0 {
@@ -301,7 +306,7 @@ fn propose(
     let mut proposals = Vec::with_capacity(count);
     for _ in 0..count {
         let logits = small.read(tokens, 1)?;
-        let q = chances(sampling, logits.data(), tokens);
+        let q = chances(request, logits.data(), tokens);
         let x = dice.draw(&q, tokens.len() as u64, Author::Draft);
         proposals.push(q);
         tokens.push(x);

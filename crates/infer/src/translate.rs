@@ -10,6 +10,7 @@ use crate::engine::{Job, Outcome, Reader, Submission};
 use crate::sampler::Sampling;
 use hearken_base::{Error, Result};
 use hearken_nn::cache::CacheKind;
+use hearken_nn::constraints::{Constraints, Place};
 use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -21,6 +22,8 @@ pub struct Translating {
     pub begin: u32,
     /// Tokens that end them.
     pub ends: Vec<u32>,
+    /// What is not written, and what must be.
+    pub constraints: Constraints,
     /// The most tokens of a translation.
     pub most_tokens: usize,
     /// α: a translation of n tokens scores Σ ln p / nᵅ.
@@ -84,8 +87,10 @@ impl Client {
                     length_penalty: how.length_penalty,
                     most_tokens,
                     ends: how.ends.clone(),
+                    constraints: how.constraints.clone(),
                 };
-                Box::new(Search { searching: Searching::new(search), result, reader })
+                let searching = Searching::new(search, vec![how.begin]);
+                Box::new(Search { searching, result, reader })
             }
             Strategy::Sampled(sampling, count) => Box::new(Samples {
                 running: (0..count).map(|number| (number as u64, 0.0)).collect(),
@@ -145,8 +150,13 @@ impl Job for Samples {
             let parent = sequence.next().unwrap_or(0);
             let Some(Outcome { logits, tokens }) = outcomes.get(parent) else { return false };
             let seed = sampling.seed.wrapping_add(*number);
-            let chosen = Sampling { seed, ..*sampling }.choose(logits, tokens, tokens.len() as u64);
-            *sum += log_softmax(logits)[chosen.id as usize];
+            let place = Place { tokens, written: tokens.len() - 1, most: how.most_tokens };
+            let (mut logits, mut log_p) = (logits.to_vec(), log_softmax(logits));
+            how.constraints.apply(place, &mut logits);
+            how.constraints.apply(place, &mut log_p);
+            let chosen =
+                Sampling { seed, ..*sampling }.choose(&logits, tokens, tokens.len() as u64);
+            *sum += log_p[chosen.id as usize];
             let mut new = tokens[1..].to_vec(); // without the token that begins targets
             new.push(chosen.id);
             if how.ends.contains(&chosen.id) || new.len() >= how.most_tokens {

@@ -17,13 +17,7 @@ use hearken_nn::variants;
 use hearken_tensor::no_grad;
 
 fn request(cache: Option<CacheKind>, most_tokens: usize) -> Request {
-    Request {
-        prompt: vec![1, 2, 3],
-        sampling: Sampling::greedy(),
-        most_tokens,
-        ends: vec![],
-        cache,
-    }
+    Request { sampling: Sampling::greedy(), cache, ..Request::new(vec![1, 2, 3], most_tokens) }
 }
 
 #[test]
@@ -87,7 +81,7 @@ fn one_beam_is_greedy_and_more_are_no_worse() {
     for (name, config) in variants::all().into_iter().step_by(7) {
         let model = Decoder::drawn(config, 5);
         let search = |beams| {
-            let search = BeamSearch { beams, length_penalty: 0.0, most_tokens: 12, ends: vec![] };
+            let search = BeamSearch { length_penalty: 0.0, ..BeamSearch::new(beams, 12) };
             beam_search(&model, &[1, 2, 3], &search, CacheKind::F32).unwrap().remove(0)
         };
         let greedy = generate(&model, &request(None, 12), |_| Flow::Continue).unwrap().0;
@@ -315,8 +309,7 @@ fn one_beam_from_a_source_is_greedy_and_more_are_no_worse() {
         let (sources, slots) = begun(&model);
         for (source, slot) in sources.iter().zip(slots) {
             for (sum, beams) in sums.iter_mut().zip([1, 4, 8]) {
-                let search =
-                    BeamSearch { beams, length_penalty: 0.0, most_tokens: 12, ends: vec![] };
+                let search = BeamSearch { length_penalty: 0.0, ..BeamSearch::new(beams, 12) };
                 let mut copies = Copies { model: &model, slots: vec![slot.clone()] };
                 let best = search.run(&mut copies).remove(0);
                 *sum += best.log_probability;

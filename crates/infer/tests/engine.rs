@@ -19,11 +19,10 @@ fn requests() -> Vec<Request> {
     let lengths = [1, 30, 3, 9, 23, 8, 16, 2];
     let caches = [Some(CacheKind::F32), Some(CacheKind::F16), Some(CacheKind::Int8), None];
     let request = |(i, length): (usize, u32)| Request {
-        prompt: (0..length).map(|t| (t * 7 + i as u32) % 13).collect(),
         sampling: Sampling { temperature: i as f32 / 4.0, seed: i as u64, ..Sampling::default() },
-        most_tokens: 20 + 5 * i,
         ends: if i == 5 { vec![4] } else { vec![] },
         cache: caches[if i == 6 { 3 } else { i % 3 }],
+        ..Request::new((0..length).map(|t| (t * 7 + i as u32) % 13).collect(), 20 + 5 * i)
     };
     lengths.into_iter().enumerate().map(request).collect()
 }
@@ -103,7 +102,7 @@ fn several_samples_are_those_of_their_seeds() {
 #[test]
 fn a_search_beside_others_finds_what_it_finds_alone() {
     let model = Decoder::drawn(variants::base(), 5);
-    let search = BeamSearch { beams: 4, length_penalty: 1.0, most_tokens: 15, ends: vec![2] };
+    let search = BeamSearch { ends: vec![2], ..BeamSearch::new(4, 15) };
     for kind in [CacheKind::F32, CacheKind::F16, CacheKind::Int8] {
         let alone = beam_search(&model, &[1, 2, 3], &search, kind).unwrap();
         assert_eq!(alone.len(), 4);
@@ -146,7 +145,7 @@ fn nothing_is_asked_of_a_model_that_is_to_write_nothing() {
     request.most_tokens = 0;
     let nothing = generate(&model, &request, |_| Flow::Continue).unwrap();
     assert_eq!(nothing, (vec![], Finish::Length));
-    let search = BeamSearch { beams: 2, length_penalty: 1.0, most_tokens: 0, ends: vec![] };
+    let search = BeamSearch::new(2, 0);
     assert_eq!(beam_search(&model, &[1], &search, CacheKind::F32).unwrap(), []);
 }
 
@@ -160,7 +159,7 @@ fn weights_that_give_nan_are_an_error() {
         let error = generate(&model, &request, |_| Flow::Continue).unwrap_err();
         assert!(error.to_string().contains("weights give NaN"), "{error}");
     }
-    let search = BeamSearch { beams: 2, length_penalty: 1.0, most_tokens: 5, ends: vec![] };
+    let search = BeamSearch::new(2, 5);
     let error = beam_search(&model, &[1], &search, CacheKind::F32).unwrap_err();
     assert!(error.to_string().contains("hint: "), "{error}");
 }

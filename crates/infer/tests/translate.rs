@@ -5,6 +5,7 @@ use hearken_infer::engine::with_translator;
 use hearken_infer::sampler::Sampling;
 use hearken_infer::translate::{Strategy, Translating};
 use hearken_nn::cache::CacheKind;
+use hearken_nn::constraints::Constraints;
 use hearken_nn::models::{EncoderDecoder, PredictsTokens, Tokens, Translates};
 use hearken_nn::variants;
 
@@ -15,6 +16,7 @@ fn how(strategy: Strategy) -> Translating {
     Translating {
         begin: BEGIN,
         ends: vec![END],
+        constraints: Constraints::default(),
         most_tokens: 15,
         length_penalty: 1.0,
         cache: CacheKind::F32,

@@ -46,11 +46,12 @@ impl Rows {
 pub const CURRICULUM: f64 = 0.6;
 
 /// A length for a step of training, out of `range`: easy rows first. The longest that may come grows with
-/// the steps, until it is the end of the range.
+/// the square of the steps, so that what is learned at short distances is learned on short rows, until it
+/// is the end of the range.
 pub fn growing(at: Moment, steps: u64, range: RangeInclusive<usize>, rng: &mut Rng) -> usize {
     let (shortest, most) = range.into_inner();
     let share = at.step as f64 / (CURRICULUM * steps as f64);
-    let limit = shortest + (share.min(1.0) * (most - shortest) as f64) as usize;
+    let limit = shortest + (share.min(1.0).powi(2) * (most - shortest) as f64) as usize;
     shortest + rng.below(limit - shortest + 1)
 }
 

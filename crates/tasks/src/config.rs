@@ -424,7 +424,22 @@ impl RunConfig {
         self.model.validate()?;
         self.data.validate()?;
         self.task.validate()?;
-        self.train.validate()
+        self.train.validate()?;
+        if self.data.targets.is_empty() {
+            return Ok(());
+        }
+        let message = if !self.model.has_source() {
+            "there are files of targets, and the model is no encoder-decoder: it would not read them"
+        } else if self.task.denoise {
+            "there are files of targets, and task.denoise learns from sources alone"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(
+            message,
+            "pairs are learned with --config translation; without --target the texts are learned as \
+             they are",
+        ))
     }
 
     /// Fewer steps for a short text, in which a step sees a large part of it: at most

@@ -253,6 +253,7 @@ impl TextData {
             begin: self.begin.or_else(|| self.tokenizer.special(Special::Bos)),
             ends: self.tokenizer.special(Special::Eos).into_iter().collect(),
             pad: self.tokenizer.special(Special::Pad),
+            ..SpecialTokens::default()
         }
     }
 

@@ -20,7 +20,6 @@ use hearken_infer::calibration::judge;
 use hearken_infer::generate::{Flow, Request, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_infer::stream::TextStream;
-use hearken_nn::cache::CacheKind;
 use hearken_nn::layers::select_rows;
 use hearken_nn::models::{Generates, Tokens};
 use hearken_nn::pass::{Layout, Pass};
@@ -421,11 +420,10 @@ impl<'a> Prompter<'a> {
         let most_tokens = MOST_WRITTEN.min(self.model.context() / 3);
         let (prompt, _) = self.prompt(asked, most_tokens)?;
         let request = Request {
-            prompt,
-            sampling: Sampling { temperature: 0.0, ..Sampling::default() },
-            most_tokens,
+            sampling: Sampling::greedy(),
             ends: self.open.ends(Some(self.tokenizer)),
-            cache: Some(CacheKind::F32),
+            constraints: self.open.special.constraints.clone(),
+            ..Request::new(prompt, most_tokens)
         };
         let decode = |ids: &[u32]| self.tokenizer.decode_known(ids);
         let mut stream = TextStream::new(decode, vec!["\n".to_owned()]);

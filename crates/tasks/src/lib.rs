@@ -25,6 +25,7 @@ mod batch;
 pub mod calibration;
 mod carried;
 pub mod config;
+pub mod cut;
 pub mod data;
 pub mod encoder;
 mod exhibits;

@@ -19,7 +19,6 @@ use hearken_data::batches::{Batch, IGNORED};
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_infer::generate::{Flow, Request, generate};
 use hearken_infer::sampler::Sampling;
-use hearken_nn::cache::CacheKind;
 use hearken_nn::models::{Generates, Model, Tokens};
 use hearken_nn::pass::{Noise, Pass};
 use hearken_tensor::ops::cross_entropy::Options;
@@ -85,11 +84,10 @@ impl NextToken {
     /// What follows a prompt: the same for the same weights and step.
     fn continued(&self, prompt: Vec<u32>, most_tokens: usize, step: u64) -> Result<String> {
         let request = Request {
-            prompt,
             sampling: Sampling { temperature: 0.8, seed: step, ..Sampling::default() },
-            most_tokens,
             ends: self.special.ends.clone(),
-            cache: Some(CacheKind::F32),
+            constraints: self.special.constraints.clone(),
+            ..Request::new(prompt, most_tokens)
         };
         let (tokens, _) = generate(self.model(), &request, |_| Flow::Continue)?;
         Ok(self.data.tokenizer.decode_known(&tokens))

@@ -5,6 +5,7 @@
 //! results are in the order of the texts, and do not depend on who shared a batch.
 
 use crate::batch::tokens;
+use crate::cut::Cut;
 use crate::open::OpenModel;
 use hearken_base::{Error, Result};
 use hearken_data::batches::Batch;
@@ -38,8 +39,8 @@ impl From<&str> for Text {
 #[derive(Debug, Default)]
 pub struct Rows {
     list: Vec<Framed>,
-    /// How many texts were too long and lost tokens.
-    pub cut: usize,
+    /// Texts that were too long and lost tokens.
+    pub cut: Cut,
 }
 
 /// How probable a token is in a hidden place.
@@ -120,7 +121,9 @@ impl<'a> Reader<'a> {
                 let message = format!("there is no token {id}: the model has {vocabulary}");
                 return Err(Error::new(message, "use the tokenizer that belongs to the model"));
             }
-            rows.cut += usize::from(framed.cut > 0);
+            if framed.cut > 0 {
+                rows.cut.add(i);
+            }
             rows.list.push(framed);
         }
         Ok(rows)

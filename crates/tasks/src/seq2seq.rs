@@ -13,7 +13,7 @@ mod data;
 mod judge;
 mod task;
 
-pub(crate) use data::frame_of;
+pub(crate) use data::framed;
 pub use data::{HeldPairs, PairData};
 pub use judge::{Judged, judge};
 pub use task::Seq2Seq;

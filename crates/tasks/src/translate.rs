@@ -1,11 +1,13 @@
 //! Texts through an encoder-decoder: translations of any number of texts, decoded together, and where
 //! the model looked while it wrote.
 
+use crate::cut::Cut;
 use crate::open::OpenModel;
-use crate::seq2seq::frame_of;
+use crate::seq2seq::framed;
 use hearken_base::{Error, Result};
 use hearken_data::batches::Frame;
 use hearken_data::tokenizer::Tokenizer;
+use hearken_formats::SpecialTokens;
 use hearken_infer::engine::with_translator;
 use hearken_infer::sampler::Sampling;
 use hearken_infer::translate::{Strategy, Translating};
@@ -24,17 +26,17 @@ const TOGETHER: usize = 64;
 /// context.
 pub(crate) fn tokens_by(
     model: &dyn Translates,
-    frame: Frame,
+    special: &SpecialTokens,
     sources: &[Vec<u32>],
     how: &Options,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Vec<Vec<u32>>> {
-    let how = how.with(frame.begin, vec![frame.end]);
+    let how = how.with(special);
     let count = sources.len().max(1) as f64;
     let found = translate(model, sources, &how, &mut |done| progress(done as f64 / count))?;
     let best = |mut found: Vec<Candidate>| {
         let mut tokens = if found.is_empty() { Vec::new() } else { found.swap_remove(0).tokens };
-        tokens.retain(|id| *id != frame.end);
+        tokens.retain(|id| !special.ends.contains(id));
         tokens
     };
     Ok(found.into_iter().map(best).collect())
@@ -112,11 +114,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same, between these tokens.
-    fn with(&self, begin: u32, ends: Vec<u32>) -> Translating {
+    /// The same, between these tokens, which [`framed`] has completed.
+    fn with(&self, special: &SpecialTokens) -> Translating {
         Translating {
-            begin,
-            ends,
+            begin: special.begin.unwrap_or_default(),
+            ends: special.ends.clone(),
+            constraints: special.constraints.clone(),
             most_tokens: self.most_tokens.unwrap_or(usize::MAX),
             length_penalty: self.length_penalty,
             cache: self.cache,
@@ -131,7 +134,7 @@ pub struct Sources {
     /// The tokens of each.
     pub list: Vec<Vec<u32>>,
     /// How many texts were too long and lost tokens.
-    pub cut: usize,
+    pub cut: Cut,
 }
 
 /// An encoder-decoder with its tokenizer.
@@ -139,28 +142,15 @@ pub struct Translator<'a> {
     model: &'a dyn Translates,
     tokenizer: &'a Tokenizer,
     frame: Frame,
-    ends: Vec<u32>,
+    special: SpecialTokens,
 }
 
 impl<'a> Translator<'a> {
     /// What begins and ends targets is what the directory says, or else what the tokenizer does.
     pub fn new(open: &'a OpenModel, tokenizer: &'a Tokenizer) -> Result<Self> {
         let model = open.translates()?;
-        let mut ends = open.ends(Some(tokenizer));
-        let mut frame = match frame_of(tokenizer) {
-            Ok(frame) => frame,
-            Err(error) => match ends.first() {
-                Some(end) => Frame { begin: *end, end: *end, pad: *end },
-                None => return Err(error),
-            },
-        };
-        if let Some(end) = ends.first() {
-            frame.end = *end;
-        } else {
-            ends.push(frame.end);
-        }
-        frame.begin = open.special.begin.unwrap_or(frame.begin);
-        Ok(Self { model, tokenizer, frame, ends })
+        let (frame, special) = framed(tokenizer, open.special.clone())?;
+        Ok(Self { model, tokenizer, frame, special })
     }
 
     /// The token that begins targets, and the one that ends sources and targets.
@@ -177,11 +167,11 @@ impl<'a> Translator<'a> {
     pub fn sources(&self, texts: &[impl AsRef<str>]) -> Result<Sources> {
         let mut sources = Sources::default();
         let most = self.most_tokens();
-        for text in texts {
+        for (i, text) in texts.iter().enumerate() {
             let mut ids = self.tokenizer.encode(text.as_ref())?;
             if ids.len() >= most {
                 ids.truncate(most - 1);
-                sources.cut += 1;
+                sources.cut.add(i);
             }
             ids.push(self.frame.end);
             sources.list.push(ids);
@@ -199,10 +189,10 @@ impl<'a> Translator<'a> {
         if let Strategy::Sampled(sampling, _) = &options.strategy {
             sampling.validate()?;
         }
-        let how = options.with(self.frame.begin, self.ends.clone());
+        let how = options.with(&self.special);
         let found = translate(self.model, &sources.list, &how, progress)?;
         let translation = |Candidate { mut tokens, score }: Candidate| {
-            tokens.retain(|id| !self.ends.contains(id));
+            tokens.retain(|id| !self.special.ends.contains(id));
             Translation { text: self.tokenizer.decode_known(&tokens), tokens, score }
         };
         Ok(found.into_iter().map(|all| all.into_iter().map(translation).collect()).collect())

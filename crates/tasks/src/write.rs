@@ -6,7 +6,6 @@ use hearken_data::tokenizer::{Special, Tokenizer};
 use hearken_infer::generate::{Flow, Request, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_infer::stream::TextStream;
-use hearken_nn::cache::CacheKind;
 use hearken_nn::models::Generates;
 
 /// How a text is written.
@@ -55,11 +54,10 @@ impl TextWriter<'_> {
     ) -> Result<()> {
         writing.sampling.validate()?;
         let request = Request {
-            prompt: self.open.prompt(&self.tokenizer, prompt)?,
             sampling: writing.sampling,
-            most_tokens: writing.most_tokens,
             ends: self.open.ends(Some(&self.tokenizer)),
-            cache: Some(CacheKind::F32),
+            constraints: self.open.special.constraints.clone(),
+            ..Request::new(self.open.prompt(&self.tokenizer, prompt)?, writing.most_tokens)
         };
         let mut stream =
             TextStream::new(|ids: &[u32]| self.tokenizer.decode_known(ids), writing.stops.clone());

@@ -58,7 +58,8 @@ fn write_kind(directory: &Path, kind: &str, settings: &str) -> Result<()> {
     let text = format!("kind = \"{kind}\"\nvocabulary = 12\ncontext = 16\nlayers = 1\n{settings}");
     let config: ModelConfig = Settings::parse(&text, "model")?.read()?;
     let model = models::build(&config, Weights::Drawn { seed: 1 });
-    let special = SpecialTokens { begin: Some(1), ends: vec![2], pad: None };
+    let special =
+        SpecialTokens { begin: Some(1), ends: vec![2], pad: None, ..SpecialTokens::default() };
     hearken_formats::save(directory, model.as_ref(), &special).map(|_| ())
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         reader.classify(&rows, &mut progress)?
     };
     status.clear();
-    note_cut(rows.cut, reader.most_tokens());
+    note_cut(rows.cut, &given, reader.most_tokens());
     if predicts_numbers {
         return write_numbers(&found, arguments.json);
     }

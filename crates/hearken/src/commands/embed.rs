@@ -115,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let vectors = reader.embed(&rows, how, &mut progress)?; // (N, C)
     let seconds = start.elapsed().as_secs_f64();
     status.clear();
-    note_cut(rows.cut, reader.most_tokens());
+    note_cut(rows.cut, &given, reader.most_tokens());
     match (&arguments.out, form) {
         (Some(path), Form::Npy) => store::write_npy(path, &vectors)?,
         (Some(path), Form::Safetensors) => store::write(path, [("embeddings", &vectors)])?,

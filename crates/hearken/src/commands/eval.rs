@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     files: Vec<PathBuf>,
 
     /// The same as FILE (may be given several times)
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, visible_alias = "source", value_name = "PATH")]
     data: Vec<PathBuf>,
 
     /// The key of the text in JSON lines, or its column [default: text, or that of the run]
@@ -218,15 +218,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
     let hint = "name one with --tokenizer; without one a text has no tokens";
     let tokenizer = arguments.tokenizer.require(&model, hint)?;
-    let reads_a_text = model.model.translates().is_none() && model.model.encodes().is_none();
-    if !arguments.ablate.is_empty() && !reads_a_text {
-        let message = "--ablate needs a model that predicts the next token";
-        return Err(Failure::input(message, "leave --ablate out"));
-    }
-    if model.model.translates().is_some() {
+    let kind = if model.model.translates().is_some() {
+        Fits::Pairs
+    } else if model.model.encodes().is_some() {
+        Fits::Labelled
+    } else {
+        Fits::Text
+    };
+    arguments.check(kind)?;
+    if kind == Fits::Pairs {
         return pairs::run(arguments, &model, tokenizer);
     }
-    arguments.check(model.model.encodes().is_some())?;
     if model.model.encodes().is_some() {
         return encoders::run(arguments, &model, tokenizer);
     }
@@ -393,12 +395,59 @@ fn window(arguments: &Arguments, most: usize) -> Result<(usize, usize), Failure>
     Ok((context, stride))
 }
 
+/// What a model is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fits {
+    /// Language models: a text.
+    Text,
+    /// Encoders: labelled rows.
+    Labelled,
+    /// Encoder-decoders: texts and their translations.
+    Pairs,
+}
+
+impl Fits {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "a language model",
+            Self::Labelled => "an encoder",
+            Self::Pairs => "an encoder-decoder",
+        }
+    }
+}
+
 impl Arguments {
-    /// What the flags alone do not rule out.
-    fn check(&self, is_encoder: bool) -> Result<(), Failure> {
-        if is_encoder && self.shots.is_some() {
-            let message = "examples in a prompt need a model that writes, and this one does not";
-            return Err(Failure::input(message, "leave --shots out"));
+    /// What the flags alone do not rule out, for a model of this kind.
+    fn check(&self, kind: Fits) -> Result<(), Failure> {
+        use Fits::{Labelled, Pairs, Text};
+        let second: &[Fits] = if self.shots.is_some() { &[Text] } else { &[Labelled] };
+        let labelled: &[Fits] = if self.shots.is_some() { &[Text] } else { &[Labelled, Pairs] };
+        let flags: [(&str, bool, &[Fits]); 11] = [
+            ("--ablate", !self.ablate.is_empty(), &[Text]),
+            ("--shots", self.shots.is_some(), &[Text]),
+            ("--split", self.split.is_some(), &[Text]),
+            ("--validation", self.validation.is_some(), &[Text]),
+            ("--stride", self.stride.is_some(), &[Text]),
+            ("--context", self.context.is_some(), &[Text]),
+            ("--calibration", self.calibration, &[Text, Labelled]),
+            ("--second", self.second.is_some(), second),
+            ("--label", self.label.is_some(), labelled),
+            ("--target", !self.target.is_empty(), &[Pairs]),
+            ("--beams", self.beams.is_some(), &[Pairs]),
+        ];
+        for (flag, given, fits) in flags {
+            if given && !fits.contains(&kind) {
+                let (needs, is) = (fits.iter().map(|fits| fits.name()), kind.name());
+                let message = format!(
+                    "{flag} is for {}, and this model is {is}",
+                    needs.collect::<Vec<_>>().join(" or ")
+                );
+                return Err(Failure::input(message, format!("leave {flag} out")));
+            }
+        }
+        if !self.target.is_empty() && self.paths().is_empty() {
+            let message = "--target has the translations of texts, and no texts are named";
+            return Err(Failure::input(message, "name the texts with --data"));
         }
         if self.diagram.is_some() && !self.calibration && self.shots.is_none() {
             let message = "--diagram has nothing to draw";

@@ -2,6 +2,8 @@
 //! line.
 
 use crate::failure::Failure;
+use crate::terminal::say;
+use hearken::tasks::cut::Cut;
 use hearken::tasks::reader::Text;
 use serde_json::Value;
 use std::fs::File;
@@ -87,6 +89,11 @@ impl LineArguments {
                 let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
                 let json = path.extension().is_some_and(|end| end == "jsonl" || end == "ndjson");
                 self.read_lines(BufReader::new(file), input, json, pairs, &mut given)?;
+            } else if path.is_dir() {
+                return Err(Failure::input(
+                    format!("{input} is a directory, expected a file with a text per line"),
+                    "name its files; a text that looks like a path is given with --text",
+                ));
             } else if looks_like_a_path(input) {
                 return Err(Failure::input(
                     format!("there is no file {input}"),
@@ -135,6 +142,9 @@ impl LineArguments {
             })?;
             if number == 1 && line.starts_with('\u{feff}') {
                 line.remove(0); // a byte order mark is no text
+            }
+            if json && line.trim().is_empty() {
+                continue; // as everywhere in JSON lines: no record
             }
             if json {
                 let text = self.field_of(&line, &place())?;
@@ -195,12 +205,17 @@ fn shortened(text: &str) -> String {
     if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
-/// Says how many texts were cut.
-pub(crate) fn note_cut(cut: usize, most: usize) {
-    if cut > 0 {
-        let texts = if cut == 1 { "text was" } else { "texts were" };
-        crate::terminal::say!("note: {cut} {texts} longer than {most} tokens, and cut");
+/// Says how many texts were cut, and where the first is.
+pub(crate) fn note_cut(cut: Cut, given: &Given, most: usize) {
+    let Cut { count, first } = cut;
+    let Some(first) = first else { return };
+    if count == 1 && given.texts.len() == 1 {
+        say!("note: the text is longer than {most} tokens, and was cut");
+        return;
     }
+    let texts = if count == 1 { "text was" } else { "texts were" };
+    let place = given.place(first);
+    say!("note: {count} {texts} longer than {most} tokens, and cut; the first is {place}");
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use hearken::infer::translate::Strategy;
 use hearken::nn::cache::CacheKind;
 use hearken::show::table::{Columns, GAP};
 use hearken::tasks::Translator;
+use hearken::tasks::cut::Cut;
 use hearken::tasks::translate::{Alignment, Options, Translation};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -68,9 +69,10 @@ struct Choice {
     #[arg(long, value_name = "A", allow_negative_numbers = true, default_value_t = 1.0)]
     length_penalty: f32,
 
-    /// Logits are divided by it: 0, the default, always takes the most likely token
-    #[arg(long, short, value_name = "T", allow_negative_numbers = true, default_value_t = 0.0)]
-    temperature: f32,
+    /// Logits are divided by it, and tokens are drawn; 0 always takes the most likely token
+    /// [default: 1 with --samples, --top-k, --top-p or --seed, or else 0]
+    #[arg(long, short, value_name = "T", allow_negative_numbers = true)]
+    temperature: Option<f32>,
 
     /// Choose among the K most likely tokens
     #[arg(long, value_name = "K")]
@@ -80,13 +82,14 @@ struct Choice {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
 
-    /// The same seed gives the same translations
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// The same seed gives the same translations [default: 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
     /// Draw N translations of each text, with the seeds from --seed on; the best by score is written
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    samples: usize,
+    /// [default: 1]
+    #[arg(long, value_name = "N")]
+    samples: Option<usize>,
 
     /// How keys and values are kept
     #[arg(long, value_name = "KIND", default_value = "f32")]
@@ -154,15 +157,7 @@ impl Choice {
         let strategy = if let Some(beams) = self.beams {
             Strategy::Beams(within("beams", beams)?)
         } else {
-            let sampling = Sampling {
-                temperature: self.temperature,
-                top_k: self.top_k,
-                top_p: self.top_p,
-                seed: self.seed,
-                ..Sampling::default()
-            };
-            sampling.validate()?;
-            Strategy::Sampled(sampling, within("samples", self.samples)?)
+            Strategy::Sampled(self.sampling()?, within("samples", self.samples.unwrap_or(1))?)
         };
         let (Strategy::Beams(found) | Strategy::Sampled(_, found)) = strategy;
         if wanted == 0 || wanted > found {
@@ -179,14 +174,41 @@ impl Choice {
         Ok(Options { most_tokens, length_penalty: self.length_penalty, cache, strategy })
     }
 
+    fn sampling(&self) -> Result<Sampling, Failure> {
+        let drawing = [
+            ("--samples", self.samples.is_some()),
+            ("--top-k", self.top_k.is_some()),
+            ("--top-p", self.top_p.is_some()),
+            ("--seed", self.seed.is_some()),
+        ];
+        let drawing = drawing.iter().find(|(_, given)| *given).map(|(flag, _)| flag);
+        let temperature = match (self.temperature, drawing) {
+            (Some(0.0), Some(flag)) => {
+                let message = format!("{flag} with a temperature of 0, at which nothing is drawn");
+                return Err(Failure::input(message, "leave one of them out"));
+            }
+            (given, drawing) => given.unwrap_or(if drawing.is_some() { 1.0 } else { 0.0 }),
+        };
+        let sampling = Sampling {
+            temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            seed: self.seed.unwrap_or(0),
+            ..Sampling::default()
+        };
+        sampling.validate()?;
+        Ok(sampling)
+    }
+
     /// Are several translations found?
     fn several(&self) -> bool {
-        self.beams.unwrap_or(self.samples) > 1
+        self.beams.or(self.samples).is_some_and(|count| count > 1)
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = arguments.choice.options(arguments.tokens, arguments.n_best.unwrap_or(1))?;
+    arguments.looking.check()?;
     let model = arguments.model.open()?;
     model.translates()?;
     let tokenizer = arguments.tokenizer.require(&model, "name one with --tokenizer")?;
@@ -205,11 +227,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let message = format!("--svg draws one alignment, and there are {} texts", texts.len());
         return Err(Failure::input(message, "give a single text"));
     }
-    let mut cut = 0;
-    for (part, some) in texts.chunks(AT_ONCE).enumerate() {
-        cut += writer.translate(some, part * AT_ONCE, texts.len())?;
+    if arguments.looking.svg.is_some() && texts.iter().all(|text| text.trim().is_empty()) {
+        let message = "the text is empty: it has no alignment that --svg could draw";
+        return Err(Failure::input(message, "give a text"));
     }
-    note_cut(cut, writer.translator.most_tokens());
+    let mut cut = Cut::default();
+    for (part, some) in texts.chunks(AT_ONCE).enumerate() {
+        let before = part * AT_ONCE;
+        cut.extend(writer.translate(some, before, texts.len())?, before);
+    }
+    note_cut(cut, &given, writer.translator.most_tokens());
     Ok(())
 }
 
@@ -240,16 +267,22 @@ impl Writer<'_> {
             match self.translate(&[&line], 0, 1) {
                 // A text that cannot be translated ends the line, not the conversation.
                 Err(Failure::Error(error)) => say!("error: {}", runnable(&error.to_string())),
-                other => note_cut(other?, self.translator.most_tokens()),
+                other => {
+                    if other?.count > 0 {
+                        let most = self.translator.most_tokens();
+                        say!("note: the text is longer than {most} tokens, and was cut");
+                    }
+                }
             }
         }
     }
 
-    /// Translates and writes; gives how many texts were cut.
-    fn translate(&mut self, texts: &[&str], before: usize, all: usize) -> Result<usize, Failure> {
+    /// Translates and writes; gives which texts were cut.
+    fn translate(&mut self, texts: &[&str], before: usize, all: usize) -> Result<Cut, Failure> {
         // The translation of nothing is nothing.
-        let is_text = |text: &&&str| !text.trim().is_empty();
-        let some: Vec<&str> = texts.iter().filter(is_text).copied().collect();
+        let is_text = |text: &&str| !text.trim().is_empty();
+        let numbered = texts.iter().copied().enumerate().filter(|(_, text)| is_text(text));
+        let (places, some): (Vec<usize>, Vec<&str>) = numbered.unzip();
         let sources = self.translator.sources(&some)?;
         let mut status = Progress::new();
         let mut progress = |done: usize| {
@@ -262,12 +295,13 @@ impl Writer<'_> {
         let mut found = sources.list.iter().zip(found);
         for text in texts {
             self.number += 1;
-            match is_text(&text).then(|| found.next()).flatten() {
+            match is_text(text).then(|| found.next()).flatten() {
                 Some((source, found)) => self.write(Some(source), &found)?,
                 None => self.write(None, &[])?,
             }
         }
-        Ok(sources.cut)
+        let Cut { count, first } = sources.cut;
+        Ok(Cut { count, first: first.map(|first| places[first]) })
     }
 
     fn write(&self, source: Option<&Vec<u32>>, found: &[Translation]) -> Result<(), Failure> {
@@ -291,6 +325,8 @@ impl Writer<'_> {
         }
         match self.arguments.n_best {
             None => writeln!(out, "{}", found.first().map_or(String::new(), line))?,
+            // The one translation of an empty text is empty, and certain.
+            Some(_) if found.is_empty() => writeln!(out, "{}\t{:.4}\t", self.number, 0.0)?,
             Some(most) => {
                 for translation in found.iter().take(most) {
                     let Translation { score, .. } = translation;
@@ -327,6 +363,20 @@ impl Writer<'_> {
 fn line(translation: &Translation) -> String {
     let line = translation.text.replace(['\n', '\r'], " ");
     if io::stdout().is_terminal() { visible(&line).into_owned() } else { line }
+}
+
+impl Looking {
+    fn check(&self) -> Result<(), Failure> {
+        let choice = [("--layer", self.layer), ("--head", self.head)];
+        let chosen = choice.into_iter().find(|(_, chosen)| chosen.is_some());
+        match chosen {
+            Some((flag, _)) if !self.show_alignment && self.svg.is_none() => Err(Failure::input(
+                format!("{flag} chooses an alignment, and none is shown"),
+                "give --show-alignment or --svg with it",
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn draw(alignment: &Alignment, path: &Path) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ fn directory() -> TempDir {
         begin: tokenizer.special(Special::Pad),
         ends: tokenizer.special(Special::Eos).into_iter().collect(),
         pad: tokenizer.special(Special::Pad),
+        ..SpecialTokens::default()
     };
     save(directory.path(), &model, &special).unwrap();
     tokenizer.save_directory(directory.path()).unwrap();

@@ -99,7 +99,7 @@ const QUICK: Scale = Scale {
 const FULL: Scale = Scale {
     width: 48,
     rows: 32,
-    steps: [3000, 1500],
+    steps: [8000, 4000],
     trained: [250, 64],
     judged: [&[25, 50, 100, 200, 250, 350, 500], &[8, 16, 32, 64, 128]],
     said: [&[200, 500], &[64, 128]],

@@ -14,10 +14,8 @@ use crate::sizes::{nearest, parameters, training, transformer};
 use crate::statistics::{Sample, Verdict, best, verdict};
 use crate::study::{Contender, Study};
 use crate::trials::{Watch, seconds_of_a_step, seconds_of_all, trials};
-use hearken_base::{Error, Result};
-use hearken_data::batches::{Frame, MadePairs};
+use hearken_base::Result;
 use hearken_data::conversions::{self, Conversion};
-use hearken_data::tokenizer::Special;
 use hearken_nn::config::{
     CellKind, EncoderDecoderConfig, ModelConfig, RecurrentSeq2seqConfig, SourceAttention,
 };
@@ -106,35 +104,10 @@ fn task(contender: &str, scale: &Scale, train: &TrainConfig) -> Result<Seq2Seq> 
 
 /// Pairs whose sources are short at first, the same for all contenders.
 fn pairs(train: &TrainConfig) -> Result<PairData> {
+    let (seed, steps) = (train.seed, train.steps);
+    let pair = move |step, row| pair(seed, step, row, steps);
     let tokenizer = Arc::new(conversions::tokenizer());
-    let special = |special| {
-        let id = tokenizer.special(special);
-        id.ok_or_else(|| Error::new("the tokenizer of numbers has no end", "this is a bug"))
-    };
-    let (pad, end) = (special(Special::Pad)?, special(Special::Eos)?);
-    let frame = Frame { begin: pad, end, pad };
-    let make = {
-        let (tokenizer, seed, steps) = (tokenizer.clone(), train.seed, train.steps);
-        move |step: u64, row: u64| {
-            let encode = |text: &str| match tokenizer.encode(text) {
-                Ok(ids) => ids,
-                Err(error) => unreachable!("a number that cannot be encoded: {error}"),
-            };
-            let [source, target] = pair(seed, step, row, steps);
-            let mut source = encode(&source);
-            source.push(end);
-            [source, encode(&target)]
-        }
-    };
-    Ok(PairData {
-        batches: Some(Box::new(MadePairs::new(train.batch_size, CONTEXT, frame, make))),
-        tokenizer,
-        held: None,
-        ceiling: None,
-        name: Conversion::Numbers.name().to_owned(),
-        notes: Vec::new(),
-        frame,
-    })
+    PairData::generated(tokenizer, Conversion::Numbers.name(), train.batch_size, CONTEXT, pair)
 }
 
 /// A pair of a training step: of a range of lengths that is drawn, all of them alike, out of those that

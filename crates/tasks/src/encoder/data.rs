@@ -20,6 +20,7 @@ use hearken_data::{Digest, Progress};
 use hearken_nn::config::{EncoderConfig, HeadConfig, ModelConfig};
 use hearken_tensor::rng::Rng;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Batches of similar lengths are made of so many.
@@ -139,7 +140,7 @@ impl EncoderData {
         let frame = encoding.frame.clone();
         let held = exercise.held_out(config.data.stories.max(1), seed);
         let encoded = encoding.all(held.rows.iter())?;
-        if encoded.cut > 0 || encoded.features.len() > held.rows.len() {
+        if encoded.cut.count > 0 || encoded.features.len() > held.rows.len() {
             return Err(Error::new(
                 format!("a context of {} tokens does not hold a whole story", frame.length),
                 "set model.context=80 or more",
@@ -308,12 +309,13 @@ impl EncoderData {
         let mut notes = all.notes.clone();
         check_unchanged(&all, place)?;
         let outputs = check_outputs(&all, config)?;
-        let (train, held, labels) = match hold_out {
-            HoldOut::Everything => (Vec::new(), all.rows, all.labels),
+        let files = all.files.clone();
+        let (train, held, labels, held_files) = match hold_out {
+            HoldOut::Everything => (Vec::new(), all.rows, all.labels, all.files),
             HoldOut::Share if !data.held_out.is_empty() => {
                 let held = labelled::read(&data.held_out, ask, &fields, Some(&all.labels))?;
                 check_outputs(&held, config)?;
-                (all.rows, held.rows, all.labels)
+                (all.rows, held.rows, all.labels, held.files)
             }
             HoldOut::Share => {
                 let split = all.split(data.validation, config.train.seed);
@@ -321,7 +323,7 @@ impl EncoderData {
                     rows.iter().filter_map(|row| all.rows.get(*row)).cloned().collect()
                 };
                 let (train, held) = (take(&split.train), take(&split.validation));
-                (train, held, all.labels)
+                (train, held, all.labels, all.files)
             }
         };
         let mut held = held;
@@ -355,14 +357,20 @@ impl EncoderData {
         let tokenizer = Arc::new(tokenizer);
         let encoding = encoding(config, purpose, &tokenizer, labels.len())?;
         let frame = encoding.frame.clone();
-        let encode = |rows: &[Row], what: &str, notes: &mut Vec<String>| -> Result<Encoded> {
+        let encode = |rows: &[Row],
+                      files: &[PathBuf],
+                      what: &str,
+                      notes: &mut Vec<String>|
+         -> Result<Encoded> {
             let encoded = encoding.all(rows.iter())?;
-            if encoded.cut > 0 {
+            if let Some(first) = encoded.cut.first {
                 notes.push(format!(
-                    "{} of {} {what} rows are longer than {} tokens and were cut there",
-                    encoded.cut,
+                    "{} of {} {what} rows are longer than {} tokens and were cut there; the first is \
+                     {}",
+                    encoded.cut.count,
                     rows.len(),
-                    frame.length
+                    frame.length,
+                    labelled::describe(files, rows[first].place)
                 ));
             }
             Ok(encoded)
@@ -373,12 +381,12 @@ impl EncoderData {
         });
         let mut batches: Option<Box<dyn Batches>> = None;
         if hold_out == HoldOut::Share {
-            let encoded = encode(&train.rows, "training", &mut notes)?;
+            let encoded = encode(&train.rows, &files, "training", &mut notes)?;
             let features = Features { list: encoded.features, pad: frame.pad };
             let (rows, seed) = (config.train.batch_size, config.train.seed);
             batches = Some(Box::new(Shuffled::new(features, rows, seed).grouped_by_length(POOL)));
         }
-        let encoded = encode(&held, "held-out", &mut notes)?;
+        let encoded = encode(&held, &held_files, "held-out", &mut notes)?;
         let held = (!held.is_empty()).then(|| Held {
             rows: held,
             examples: Box::new(Features { list: encoded.features, pad: frame.pad }),

@@ -1,5 +1,6 @@
 //! From rows of data to rows of tokens, for each purpose.
 
+use crate::cut::Cut;
 use hearken_base::{Error, Result};
 use hearken_data::frames::{Feature, Frame, Target, align_tags, locate_answer};
 use hearken_data::labelled::{Answer, Ask, Row};
@@ -103,12 +104,12 @@ pub(crate) struct Detail {
     pub(crate) at: usize,
 }
 
-/// Rows of tokens, and how many rows of the data were cut.
+/// Rows of tokens, and which rows of the data were cut.
 #[derive(Default)]
 pub(crate) struct Encoded {
     pub(crate) features: Vec<Feature>,
     pub(crate) details: Vec<Detail>,
-    pub(crate) cut: usize,
+    pub(crate) cut: Cut,
 }
 
 impl Encoding {
@@ -117,7 +118,9 @@ impl Encoding {
         let mut encoded = Encoded::default();
         for (number, row) in rows.enumerate() {
             let (features, cut) = self.row(row)?;
-            encoded.cut += usize::from(cut);
+            if cut {
+                encoded.cut.add(number);
+            }
             for (feature, detail) in features {
                 encoded.features.push(feature);
                 encoded.details.push(Detail { row: number, ..detail });

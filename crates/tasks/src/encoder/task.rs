@@ -77,6 +77,7 @@ impl EncoderTask {
             begin: data.tokenizer.special(Special::Bos),
             ends: data.tokenizer.special(Special::Eos).into_iter().collect(),
             pad: data.tokenizer.special(Special::Pad),
+            ..SpecialTokens::default()
         };
         let body_rate = task.body_lr.map_or(1.0, |lr| lr / train.lr.max(f64::MIN_POSITIVE));
         let types = knows_types(model.as_ref());

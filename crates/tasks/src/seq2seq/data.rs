@@ -4,8 +4,10 @@
 //! they are pairs of texts; or, to denoise, plain text of which spans are taken out.
 
 use crate::config::RunConfig;
+use crate::cut::Cut;
 use crate::data::{TOKENIZER, Workplace, read_text, tokenizer_training};
 use crate::encoder::{HoldOut, check_unchanged, initial_tokenizer};
+use crate::open;
 use hearken_base::{Error, Result};
 use hearken_data::Progress;
 use hearken_data::batches::{
@@ -15,6 +17,7 @@ use hearken_data::batches::{
 use hearken_data::conversions;
 use hearken_data::labelled::{self, Answer, Ask, Dataset, Fields, Row};
 use hearken_data::tokenizer::{Special, SpecialText, Tokenizer};
+use hearken_formats::{self as formats, SpecialTokens};
 use hearken_tensor::rng::Rng;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,31 +59,43 @@ pub struct PairData {
     pub notes: Vec<String>,
     /// What begins and ends targets. Sources end as targets do.
     pub frame: Frame,
+    /// The same as a model directory states it, with constraints on what is written.
+    pub special: SpecialTokens,
 }
 
 impl PairData {
-    /// Prepares what `config` names. A tokenizer that is given is used; otherwise that of the
-    /// configuration, or one that is learned from both sides and kept in `place`.
+    /// Prepares what `config` names. A tokenizer that is given is used, with the special tokens of its
+    /// model; otherwise that of the configuration, or one that is learned from both sides and kept in
+    /// `place`.
     pub fn prepare(
         config: &RunConfig,
         place: &Workplace<'_>,
-        given: Option<Tokenizer>,
+        given: Option<(Tokenizer, SpecialTokens)>,
         hold_out: HoldOut,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
+        let (given, stated) = match given {
+            Some((tokenizer, stated)) => (Some(tokenizer), stated),
+            None => (None, stated_by(config, place)?),
+        };
         if config.data.paths.is_empty() {
-            return Self::made(config, place, given);
+            return Self::made(config, place, given, stated);
         }
         if config.task.denoise {
-            return Self::text(config, place, given, hold_out, report);
+            return Self::text(config, place, given, stated, hold_out, report);
         }
         let all = read_pairs(config)?;
         check_unchanged(&all, place)?;
-        Self::pairs(config, &all, place, given, hold_out, report)
+        Self::pairs(config, &all, place, given, stated, hold_out, report)
     }
 
     /// Pairs that are made.
-    fn made(config: &RunConfig, place: &Workplace<'_>, given: Option<Tokenizer>) -> Result<Self> {
+    fn made(
+        config: &RunConfig,
+        place: &Workplace<'_>,
+        given: Option<Tokenizer>,
+        stated: SpecialTokens,
+    ) -> Result<Self> {
         let generated = config.data.generates(&config.model);
         let conversion = generated.conversion().ok_or_else(|| generated.misfit())?;
         let kept = place.path.join(TOKENIZER);
@@ -96,39 +111,55 @@ impl PairData {
             },
         };
         let tokenizer = Arc::new(tokenizer);
-        let frame = frame_of(&tokenizer)?;
+        let (frame, special) = framed(&tokenizer, stated)?;
         let (seed, rows) = (config.train.seed, config.train.batch_size);
         let texts = conversion.held_out(config.data.stories.max(1), seed);
         let context = config.model.context();
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
         let held = sides.held(texts)?;
         let longest = held.examples.longest().max(held.longest_source);
-        if held.cut > 0 || longest.max(*conversion.longest().iter().max().unwrap_or(&0)) >= context
+        if held.cut.count > 0
+            || longest.max(*conversion.longest().iter().max().unwrap_or(&0)) >= context
         {
             return Err(Error::new(
                 format!("a context of {context} tokens does not hold all {}", conversion.name()),
                 "set model.context=48 or more",
             ));
         }
-        let make = {
-            let sides = sides.clone();
-            move |step: u64, row: u64| {
-                let pair = conversion.pair(seed, step, row);
-                match sides.encode(&pair) {
-                    Ok(ids) => ids,
-                    Err(error) => unreachable!("a pair that cannot be encoded: {error}"),
-                }
-            }
-        };
+        let pair = move |step, row| conversion.pair(seed, step, row);
         Ok(Self {
+            batches: Some(sides.generated(rows, pair)),
             tokenizer,
-            batches: Some(Box::new(MadePairs::new(rows, context, frame, make))),
             held: Some(HeldPairs { examples: held.examples, texts: held.texts }),
             // Every source has one right target.
             ceiling: Some(("exact_match", 1.0)),
             name: conversion.name().to_owned(),
             notes: Vec::new(),
             frame,
+            special,
+        })
+    }
+
+    /// What `pair` gives for each row of each step, without anything that is held out. All texts must
+    /// be of the tokenizer's words.
+    pub fn generated(
+        tokenizer: Arc<Tokenizer>,
+        name: &str,
+        rows: usize,
+        context: usize,
+        pair: impl Fn(u64, u64) -> [String; 2] + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let (frame, special) = framed(&tokenizer, SpecialTokens::default())?;
+        let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
+        Ok(Self {
+            tokenizer,
+            batches: Some(sides.generated(rows, pair)),
+            held: None,
+            ceiling: None,
+            name: name.to_owned(),
+            notes: Vec::new(),
+            frame,
+            special,
         })
     }
 
@@ -150,6 +181,12 @@ impl PairData {
             name: "random tokens".to_owned(),
             notes: Vec::new(),
             frame,
+            special: SpecialTokens {
+                begin: Some(0),
+                ends: vec![0],
+                pad: Some(0),
+                ..SpecialTokens::default()
+            },
         }
     }
 
@@ -158,6 +195,7 @@ impl PairData {
         config: &RunConfig,
         place: &Workplace<'_>,
         given: Option<Tokenizer>,
+        stated: SpecialTokens,
         hold_out: HoldOut,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
@@ -168,7 +206,7 @@ impl PairData {
         let share = if hold_out == HoldOut::Everything { 0.0 } else { config.data.validation };
         let read = read_text(config, place, given, share, Some(specials(true)), report)?;
         let tokenizer = Arc::new(read.tokenizer);
-        let frame = frame_of(&tokenizer)?;
+        let (frame, special) = framed(&tokenizer, stated)?;
         let sentinels = tokenizer.sentinels();
         if sentinels.is_empty() {
             return Err(Error::new(
@@ -207,6 +245,7 @@ impl PairData {
             name: name_of(config),
             notes: read.notes,
             frame,
+            special,
         })
     }
 
@@ -216,23 +255,24 @@ impl PairData {
         all: &Dataset,
         place: &Workplace<'_>,
         given: Option<Tokenizer>,
+        stated: SpecialTokens,
         hold_out: HoldOut,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         let mut notes = all.notes.clone();
-        let (train, held) = parted(config, all, hold_out, &mut notes)?;
+        let Parted { train, held, held_files } = parted(config, all, hold_out, &mut notes)?;
         let tokenizer = tokenizer_of(config, &train, place, given, &mut notes, report)?;
         if hold_out == HoldOut::Share && !place.resumed {
             tokenizer.save(&place.path.join(TOKENIZER))?;
         }
         let tokenizer = Arc::new(tokenizer);
-        let frame = frame_of(&tokenizer)?;
+        let (frame, special) = framed(&tokenizer, stated)?;
         let context = config.model.context();
         let context = context.min(config.data.most_tokens.unwrap_or(context));
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
         let mut batches: Option<Box<dyn Batches>> = None;
         if hold_out == HoldOut::Share {
-            let pairs = sides.training(&train, all, &mut notes)?;
+            let pairs = sides.training(config, &train, all, &mut notes)?;
             let (rows, seed) = (config.train.batch_size, config.train.seed);
             batches = Some(Box::new(Shuffled::new(pairs, rows, seed).grouped_by_length(POOL)));
         }
@@ -244,18 +284,19 @@ impl PairData {
         let held = if texts.is_empty() {
             None
         } else {
-            let held = sides.held(texts)?;
-            if held.cut > 0 {
+            let encoded = sides.held(texts)?;
+            if let Some(first) = encoded.cut.first {
+                let first = labelled::describe(&held_files, held[first].place);
                 notes.push(format!(
                     "{} of {count} held-out pairs are longer than {context} tokens: they are cut \
-                     there to be read, and judged by their whole reference",
-                    held.cut
+                     there to be read, and judged by their whole reference; the first is {first}",
+                    encoded.cut.count
                 ));
             }
-            Some(HeldPairs { examples: held.examples, texts: held.texts })
+            Some(HeldPairs { examples: encoded.examples, texts: encoded.texts })
         };
         let name = name_of(config);
-        Ok(Self { tokenizer, batches, held, ceiling: None, name, notes, frame })
+        Ok(Self { tokenizer, batches, held, ceiling: None, name, notes, frame, special })
     }
 }
 
@@ -275,15 +316,24 @@ fn read_files(paths: &[PathBuf], targets: &[PathBuf], config: &RunConfig) -> Res
 }
 
 /// Rows to learn from, and rows that are held out.
+struct Parted {
+    train: Vec<Row>,
+    held: Vec<Row>,
+    /// The files that the held-out rows are of.
+    held_files: Vec<PathBuf>,
+}
+
 fn parted(
     config: &RunConfig,
     all: &Dataset,
     hold_out: HoldOut,
     notes: &mut Vec<String>,
-) -> Result<(Vec<Row>, Vec<Row>)> {
+) -> Result<Parted> {
     let data = &config.data;
     Ok(match hold_out {
-        HoldOut::Everything => (Vec::new(), all.rows.clone()),
+        HoldOut::Everything => {
+            Parted { train: Vec::new(), held: all.rows.clone(), held_files: all.files.clone() }
+        }
         HoldOut::Share if !data.held_out.is_empty() => {
             // Of parallel files, the held-out ones are named in pairs: source, target, ….
             let held = if data.targets.is_empty() {
@@ -293,14 +343,15 @@ fn parted(
                 read_files(&sources, &targets, config)?
             };
             notes.extend(held.notes);
-            (all.rows.clone(), held.rows)
+            Parted { train: all.rows.clone(), held: held.rows, held_files: held.files }
         }
         HoldOut::Share => {
             let split = all.split(data.validation, config.train.seed);
             let take = |rows: &[usize]| -> Vec<Row> {
                 rows.iter().filter_map(|row| all.rows.get(*row)).cloned().collect()
             };
-            (take(&split.train), take(&split.validation))
+            let (train, held) = (take(&split.train), take(&split.validation));
+            Parted { train, held, held_files: all.files.clone() }
         }
     })
 }
@@ -354,20 +405,39 @@ fn specials(sentinels: bool) -> Vec<SpecialText> {
     specials
 }
 
-/// What begins and ends targets, by the special tokens of a tokenizer: as in T5 and Marian, padding
-/// begins them.
-pub(crate) fn frame_of(tokenizer: &Tokenizer) -> Result<Frame> {
+/// What a model directory states from which a run starts or goes on.
+fn stated_by(config: &RunConfig, place: &Workplace<'_>) -> Result<SpecialTokens> {
+    let checkpoint = place.resumed.then(|| open::locate(Some(place.path)).ok()).flatten();
+    let directory = match (checkpoint, &config.task.init) {
+        (Some(checkpoint), _) => checkpoint,
+        (None, Some(init)) => open::locate(Some(init))?,
+        (None, None) => return Ok(SpecialTokens::default()),
+    };
+    formats::special_tokens_of(&directory)
+}
+
+/// What begins and ends targets: what a model directory `stated`, or else the special tokens of the
+/// tokenizer. As in T5 and Marian, padding begins them.
+pub(crate) fn framed(
+    tokenizer: &Tokenizer,
+    stated: SpecialTokens,
+) -> Result<(Frame, SpecialTokens)> {
     let special = |special| tokenizer.special(special);
-    let end = special(Special::Eos).or_else(|| special(Special::Sep));
-    let Some(end) = end else {
+    let mut ends = stated.ends;
+    if ends.is_empty() {
+        ends.extend(special(Special::Eos).or_else(|| special(Special::Sep)));
+    }
+    let Some(end) = ends.first().copied() else {
         return Err(Error::new(
             "the tokenizer has no token that ends a text",
-            "an encoder-decoder writes until its end token: use a tokenizer with </s>, or leave \
-             data.tokenizer_file out",
+            "an encoder-decoder writes until its end token: use a tokenizer that has </s>",
         ));
     };
-    let begin = special(Special::Pad).or_else(|| special(Special::Bos)).unwrap_or(end);
-    Ok(Frame { begin, end, pad: special(Special::Pad).unwrap_or(end) })
+    let usual = || special(Special::Pad).or_else(|| special(Special::Bos)).unwrap_or(end);
+    let begin = stated.begin.unwrap_or_else(usual);
+    let pad = stated.pad.or_else(|| special(Special::Pad)).unwrap_or(end);
+    let special = SpecialTokens { begin: Some(begin), ends, pad: Some(pad), ..stated };
+    Ok((Frame { begin, end, pad }, special))
 }
 
 fn texts_of(row: &Row) -> [&str; 2] {
@@ -392,7 +462,7 @@ struct Held {
     examples: Box<dyn Examples>,
     texts: Vec<[String; 2]>,
     longest_source: usize,
-    cut: usize,
+    cut: Cut,
 }
 
 impl Sides {
@@ -404,12 +474,32 @@ impl Sides {
         Ok([source, self.tokenizer.encode(target.as_ref())?])
     }
 
+    /// Batches of what `pair` gives for each row of each step.
+    fn generated(
+        &self,
+        rows: usize,
+        pair: impl Fn(u64, u64) -> [String; 2] + Send + Sync + 'static,
+    ) -> Box<dyn Batches> {
+        let sides = self.clone();
+        let make = move |step: u64, row: u64| match sides.encode(&pair(step, row)) {
+            Ok(ids) => ids,
+            Err(error) => unreachable!("a pair that cannot be encoded: {error}"),
+        };
+        Box::new(MadePairs::new(rows, self.context, self.frame, make))
+    }
+
     fn fits(&self, [source, target]: &[Vec<u32>; 2]) -> bool {
         source.len() <= self.context && target.len() < self.context
     }
 
     /// All pairs that are not too long; the others are counted.
-    fn training(&self, rows: &[Row], all: &Dataset, notes: &mut Vec<String>) -> Result<Pairs> {
+    fn training(
+        &self,
+        config: &RunConfig,
+        rows: &[Row],
+        all: &Dataset,
+        notes: &mut Vec<String>,
+    ) -> Result<Pairs> {
         let [mut sources, mut targets] = [Vec::new(), Vec::new()];
         let (mut long, mut first) = (0, None);
         for row in rows {
@@ -431,7 +521,12 @@ impl Sides {
                 rows.len()
             );
             if sources.is_empty() {
-                return Err(Error::new(what, "set a larger model.context"));
+                let hint = if self.context < config.model.context() {
+                    "set a larger data.most_tokens, or leave it out"
+                } else {
+                    "set a larger model.context"
+                };
+                return Err(Error::new(what, hint));
             }
             notes.push(what);
         }
@@ -446,10 +541,12 @@ impl Sides {
 
     fn held(&self, texts: Vec<[String; 2]>) -> Result<Held> {
         let [mut sources, mut targets] = [Vec::new(), Vec::new()];
-        let mut cut = 0;
-        for pair in &texts {
+        let mut cut = Cut::default();
+        for (i, pair) in texts.iter().enumerate() {
             let ids = self.encode(pair)?;
-            cut += usize::from(!self.fits(&ids));
+            if !self.fits(&ids) {
+                cut.add(i);
+            }
             let [mut source, mut target] = ids;
             if source.len() > self.context {
                 source.truncate(self.context - 1);

@@ -160,7 +160,7 @@ fn write(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Written> {
     let sources: Vec<Vec<u32>> = chosen.examples.iter().map(|i| held.source(*i)).collect();
-    let said = tokens_by(model, data.frame, &sources, how, progress)?;
+    let said = tokens_by(model, &data.special, &sources, how, progress)?;
     let mut written = Written {
         all: TranslationScore::default(),
         sample: TranslationScore::default(),

@@ -9,7 +9,7 @@ use crate::observe;
 use crate::rehearsal::cost;
 use crate::translate::{self, Alignment, tokens_by};
 use hearken_base::{Error, Result};
-use hearken_formats::{self as formats, SpecialTokens};
+use hearken_formats as formats;
 use hearken_nn::models::{Model, Translates};
 use hearken_nn::pass::{Noise, Pass};
 use hearken_show::Table;
@@ -35,7 +35,6 @@ pub struct Seq2Seq {
     model: Box<dyn Model>,
     data: PairData,
     options: Options,
-    special: SpecialTokens,
     /// Translations of an evaluation of everything, at most.
     most: usize,
     /// Of the last evaluation.
@@ -70,13 +69,8 @@ impl Seq2Seq {
             z_loss: train.z_loss,
             ..Options::default()
         };
-        let special = SpecialTokens {
-            begin: Some(data.frame.begin),
-            ends: vec![data.frame.end],
-            pad: Some(data.frame.pad),
-        };
         let (most, tables, operations) = (task.translations, Vec::new(), OnceLock::new());
-        Ok(Self { model, data, options, special, most, tables, operations })
+        Ok(Self { model, data, options, most, tables, operations })
     }
 
     fn model(&self) -> &dyn Translates {
@@ -89,7 +83,7 @@ impl Seq2Seq {
         texts: &[impl AsRef<str>],
         progress: &mut dyn FnMut(f64),
     ) -> Result<Vec<String>> {
-        let PairData { tokenizer, frame, .. } = &self.data;
+        let PairData { tokenizer, frame, special, .. } = &self.data;
         let mut sources = Vec::new();
         for text in texts {
             let mut ids = tokenizer.encode(text.as_ref())?;
@@ -98,7 +92,7 @@ impl Seq2Seq {
             sources.push(ids);
         }
         let how = translate::Options::default();
-        let said = tokens_by(self.model(), *frame, &sources, &how, progress)?;
+        let said = tokens_by(self.model(), special, &sources, &how, progress)?;
         Ok(said.iter().map(|ids| tokenizer.decode_known(ids)).collect())
     }
 
@@ -108,7 +102,7 @@ impl Seq2Seq {
         let count = count.min(held.examples.count());
         let sources: Vec<Vec<u32>> = (0..count).map(|i| held.source(i)).collect();
         let how = translate::Options::default();
-        let said = tokens_by(self.model(), self.data.frame, &sources, &how, &mut |_| ())?;
+        let said = tokens_by(self.model(), &self.data.special, &sources, &how, &mut |_| ())?;
         Ok(sources.into_iter().zip(said).map(|(source, said)| [source, said]).collect())
     }
 }
@@ -220,7 +214,7 @@ impl Task for Seq2Seq {
     }
 
     fn save_model(&self, dir: &Path) -> Result<()> {
-        formats::save(dir, self.model.as_ref(), &self.special)?;
+        formats::save(dir, self.model.as_ref(), &self.data.special)?;
         self.data.tokenizer.save_directory(dir)
     }
 

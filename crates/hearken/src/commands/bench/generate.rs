@@ -159,12 +159,10 @@ fn together(model: &dyn Generates, count: usize, tokens: usize) -> Result<Togeth
     with_engine(model, count, |client| {
         let mut texts = Vec::new();
         for i in 0..count {
+            let prompt = random_ids(model, 16 + 5 * i % (LONGEST_PROMPT - 16), i as u64);
             let request = Request {
-                prompt: random_ids(model, 16 + 5 * i % (LONGEST_PROMPT - 16), i as u64),
                 sampling: Sampling { temperature: 0.8, seed: i as u64, ..Sampling::default() },
-                most_tokens: WARM + tokens,
-                ends: Vec::new(),
-                cache: Some(CacheKind::F32),
+                ..Request::new(prompt, WARM + tokens)
             };
             texts.push(client.write(&request, 1)?);
         }

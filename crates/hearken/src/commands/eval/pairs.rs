@@ -31,7 +31,8 @@ pub(super) fn run(
     let mut progress = Progress::new();
     progress.show("reading");
     let quiet = &mut hearken::data::quiet;
-    let data = PairData::prepare(&config, &place, Some(tokenizer), hold_out, quiet)?;
+    let given = Some((tokenizer, model.special.clone()));
+    let data = PairData::prepare(&config, &place, given, hold_out, quiet)?;
     progress.clear();
     for note in &data.notes {
         say!("note: {note}");

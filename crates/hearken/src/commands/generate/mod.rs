@@ -323,12 +323,18 @@ impl Job {
             sampling: Sampling { seed: sampling.seed.wrapping_add(turn), ..sampling },
             most_tokens: self.most_tokens,
             ends: self.ends.clone(),
+            constraints: self.model.special.constraints.clone(),
             cache: self.cache,
         }
     }
 
     fn beam_search(&self, beams: usize, length_penalty: f32) -> BeamSearch {
-        BeamSearch { beams, length_penalty, most_tokens: self.most_tokens, ends: self.ends.clone() }
+        BeamSearch {
+            length_penalty,
+            ends: self.ends.clone(),
+            constraints: self.model.special.constraints.clone(),
+            ..BeamSearch::new(beams, self.most_tokens)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ mod table;
 use crate::failure::Failure;
 use crate::machine::{self, Peak};
 use hearken::base::settings::Settings;
-use hearken::data::{repeats, shots, stories};
+use hearken::data::{conversions, repeats, shots, stories};
 use hearken::kernels::isa;
 use hearken::nn::cache::CacheKind;
 use hearken::nn::config::ModelConfig;
@@ -350,7 +350,7 @@ fn configuration(arguments: &Arguments) -> Result<Configuration, Failure> {
         note = Some(assumed);
     }
     if model.vocabulary() == 0 {
-        let (vocabulary, whose) = vocabulary_of(&data)?;
+        let (vocabulary, whose) = vocabulary_of(&data, &model)?;
         model.set_vocabulary(vocabulary);
         note = Some(format!("{vocabulary} tokens, {whose}; --vocabulary takes another number"));
     }
@@ -359,12 +359,17 @@ fn configuration(arguments: &Arguments) -> Result<Configuration, Failure> {
 }
 
 /// How many tokens there will be, as far as the configuration says, and whose they are.
-fn vocabulary_of(data: &DataConfig) -> Result<(usize, &'static str), Failure> {
-    if data.paths.is_empty() && data.tokenizer_file.is_none() {
+fn vocabulary_of(data: &DataConfig, model: &ModelConfig) -> Result<(usize, &'static str), Failure> {
+    let for_text = data.vocabulary.is_some() && data.generated.is_none();
+    if data.paths.is_empty() && data.tokenizer_file.is_none() && !for_text {
         // What `train` learns if it is given no text.
-        let (tokenizer, whose) = match data.generated {
-            Some(Generated::Shots) => (shots::tokenizer(), "those of the generated examples"),
-            Some(Generated::Repeats) => (repeats::tokenizer(), "those of the generated letters"),
+        let generated = data.generates(model);
+        let (tokenizer, whose) = match generated {
+            Generated::Shots => (shots::tokenizer(), "those of the generated examples"),
+            Generated::Repeats => (repeats::tokenizer(), "those of the generated letters"),
+            _ if generated.conversion().is_some() => {
+                (conversions::tokenizer(), "those of the generated dates and numbers")
+            }
             _ => (stories::tokenizer(), "those of the generated stories"),
         };
         return Ok((tokenizer.vocabulary_size(), whose));
