@@ -10,6 +10,9 @@ use serde_json::json;
 
 const TEMPLATE: &str = include_str!("page.html");
 
+/// Width and height of a chart on a large screen.
+const LARGE: (f64, f64) = (1080.0, 420.0);
+
 /// What a report says of how it was made.
 #[derive(Clone, Debug)]
 pub struct Made {
@@ -25,7 +28,7 @@ pub struct Made {
 pub fn html(study: &Study, request: &Request, outcome: &Outcome, made: &Made) -> Result<String> {
     let drawing = |Drawing { chart, about }: &Drawing| {
         let mut chart = chart.clone();
-        chart.size = (1080.0, 420.0);
+        chart.size = LARGE;
         let large = markup(chart.svg());
         chart.size = (530.0, 340.0); // for a small screen
         context! { about, large, small => markup(chart.svg()) }
@@ -117,6 +120,19 @@ pub fn text(outcome: &Outcome, width: usize) -> Vec<String> {
         lines.extend(table.rows.iter().map(|row| columns.row(row)));
     }
     lines
+}
+
+/// The charts as they stand on the page, each with the name of a file: `recall-lookup.svg`.
+pub fn pictures(study: &Study, outcome: &Outcome) -> Vec<(String, String)> {
+    let picture = |Drawing { chart, .. }: &Drawing| {
+        let mut chart = chart.clone();
+        chart.size = LARGE;
+        let words = chart.title.to_lowercase();
+        let words = words.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let name = words.fold(study.name.to_owned(), |name, word| name + "-" + word);
+        (name + ".svg", chart.svg())
+    };
+    outcome.drawings.iter().map(picture).collect()
 }
 
 /// `3 seeds, from 1337`

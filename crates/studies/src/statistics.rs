@@ -117,18 +117,28 @@ pub fn best(
     if verdicts.clone().any(|(verdict, _)| verdict == Verdict::TooFewSeeds) {
         return too_few(what, &order, number) + &out;
     }
-    let shown = sample.show(number);
-    let close: Vec<String> = verdicts
-        .filter(|(verdict, _)| *verdict == Verdict::NoDifference)
-        .map(|(_, other)| format!("{} ({})", other.0, number(other.1.mean())))
-        .collect();
-    if close.is_empty() {
-        let next = others[0];
-        let after = next.1.show(number);
-        return format!("{name} has {what}, {shown}; the next is {} with {after}{out}", next.0);
+    let mean = number(sample.mean());
+    let close = verdicts.filter(|(verdict, _)| *verdict == Verdict::NoDifference);
+    let (alike, close): (Vec<&(String, Sample)>, Vec<_>) =
+        close.map(|(_, other)| other).partition(|other| number(other.1.mean()) == mean);
+    let who = if alike.is_empty() {
+        format!("{name} has {what}, {}", sample.show(number))
+    } else {
+        let others = alike.iter().map(|(other, _)| other.as_str());
+        let names: Vec<&str> = std::iter::once(name.as_str()).chain(others).collect();
+        format!("{} share {what}, {mean}", names.join(", "))
+    };
+    if !close.is_empty() {
+        let close: Vec<String> =
+            close.iter().map(|other| format!("{} ({})", other.0, number(other.1.mean()))).collect();
+        return format!("{who}, but no difference was found to {}{out}", close.join(", "));
     }
-    let close = close.join(", ");
-    format!("{name} has {what}, {shown}, but no difference was found to {close}{out}")
+    match others.get(alike.len()) {
+        Some(next) => {
+            format!("{who}; the next is {} with {}{out}", next.0, next.1.show(number))
+        }
+        None => who + &out,
+    }
 }
 
 /// Who leads among contenders in the order of their means, where there are too few seeds for a claim;
@@ -217,6 +227,11 @@ mod tests {
         let close = [of("a", &[1.0, 1.0, 2.0]), of("b", &[2.0, 1.0, 1.0]), of("c", &[9.0; 3])];
         let said = best("the lowest loss", Better::Lower, &close, number);
         assert!(said.ends_with("no difference was found to b (1.3)"), "{said}");
+        let tie = [of("a", &[1.0; 3]), of("b", &[1.0, 1.0, 1.01]), of("c", &[9.0; 3])];
+        let said = best("the lowest loss", Better::Lower, &tie, number);
+        assert_eq!(said, "a, b share the lowest loss, 1.0; the next is c with 9.0 (9.0–9.0)");
+        let said = best("the lowest loss", Better::Lower, &tie[..2], number);
+        assert_eq!(said, "a, b share the lowest loss, 1.0");
         let one = [of("a", &[1.0]), of("b", &[2.0])];
         let said = best("the highest accuracy", Better::Higher, &one, number);
         assert_eq!(

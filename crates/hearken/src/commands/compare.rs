@@ -57,6 +57,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
+    /// Write each chart to a file in this directory, too: STUDY-TITLE.svg
+    #[arg(long, value_name = "DIRECTORY")]
+    svg: Option<PathBuf>,
+
     /// Print the numbers as JSON in place of tables
     #[arg(long)]
     json: bool,
@@ -82,6 +86,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let page = arguments.out.clone().unwrap_or_else(|| format!("compare-{name}.html").into());
     let numbers = page.with_extension("json");
     check_place(&page, &numbers, &arguments.data)?;
+    if let Some(directory) = arguments.svg.as_deref().filter(|directory| !directory.is_dir()) {
+        return Err(Failure::input(
+            format!("--svg {} is no directory", directory.display()),
+            "name one that exists",
+        ));
+    }
     let started = Instant::now();
     let outcome = (study.run)(&request)?;
     let machine = Machine::of_this_process();
@@ -111,6 +121,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // What was found is seen, even if it cannot be kept.
     files::replace(&page, html.as_bytes())?;
     files::replace(&numbers, text.as_bytes())?;
+    if let Some(directory) = &arguments.svg {
+        for (name, picture) in page::pictures(study, &outcome) {
+            files::replace(&directory.join(name), picture.as_bytes())?;
+        }
+    }
     say!("\n{} in {}", study.name, duration(made.seconds));
     say!("look:    {}", page.display());
     say!("numbers: {}", numbers.display());

@@ -322,7 +322,7 @@ fn findings(lines: &[Line]) -> Vec<String> {
         Some((line.name.clone(), pairs.map(|(first, last)| first - last).collect()))
     };
     let losses: Vec<(String, Sample)> = lines.iter().filter_map(lost).collect();
-    let points = |x: f64| format!("{:.1} points", 100.0 * x);
+    let points = |x: f64| format!("{:.1} points", 100.0 * x).replace('-', "−");
     let each: Vec<String> =
         losses.iter().map(|(name, lost)| format!("{name} {}", lost.show(points))).collect();
     found.push(format!(
