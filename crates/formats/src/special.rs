@@ -69,6 +69,22 @@ impl SpecialTokens {
         })
     }
 
+    /// A token that must be written has to be one of the model's.
+    pub fn check(&self, vocabulary: usize) -> Result<()> {
+        let Constraints { first, last, .. } = &self.constraints;
+        let first = first.iter().map(|id| (FORCED_FIRST, id));
+        let forced = first.chain(last.iter().map(|id| (FORCED_LAST, id)));
+        for (key, id) in forced {
+            if *id as usize >= vocabulary {
+                return Err(Error::new(
+                    format!("{key} is {id}, and the model has {vocabulary} tokens"),
+                    format!("correct it in generation_config.json or config.json, or remove {key}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// As `config.json` and `generation_config.json` have them.
     pub fn to_json(&self) -> Value {
         json!({

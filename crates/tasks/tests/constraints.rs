@@ -1,7 +1,8 @@
 //! What a model must not write, and what it must, as `transformers` writes under the same
 //! constraints; see `crates/formats/tests/fixtures/make_encoder_decoders.py`.
 
-use hearken_formats::load;
+use hearken_base::Result;
+use hearken_formats::{Loaded, load};
 use hearken_infer::engine::with_translator;
 use hearken_infer::sampler::Sampling;
 use hearken_infer::translate::{Strategy, Translating};
@@ -9,7 +10,8 @@ use hearken_nn::cache::CacheKind;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 #[derive(Deserialize)]
 struct Generated {
@@ -27,30 +29,63 @@ struct Case {
     beams: Vec<Vec<u32>>,
 }
 
+/// The fixture, in a directory whose generation_config.json can be written again and again.
+struct Marian {
+    directory: TempDir,
+    stated: Map<String, Value>,
+}
+
+impl Marian {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let weights = fixture().join("model.safetensors");
+        fs::copy(weights, directory.path().join("model.safetensors")).unwrap();
+        let [mut config, mut stated] = ["config.json", "generation_config.json"]
+            .map(|name| serde_json::from_slice(&fs::read(fixture().join(name)).unwrap()).unwrap());
+        for map in [&mut config, &mut stated] {
+            Map::remove(map, "forced_eos_token_id");
+        }
+        let marian = Self { directory, stated };
+        marian.put("config.json", &config);
+        marian
+    }
+
+    fn put(&self, name: &str, stated: &Map<String, Value>) {
+        fs::write(self.directory.path().join(name), serde_json::to_string(stated).unwrap())
+            .unwrap();
+    }
+
+    /// The model under a constraint.
+    fn under(&self, constraint: Map<String, Value>) -> Result<Loaded> {
+        let mut stated = self.stated.clone();
+        stated.extend(constraint);
+        self.put("generation_config.json", &stated);
+        load(self.directory.path())
+    }
+}
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../formats/tests/fixtures/marian-shared")
+}
+
+#[test]
+fn a_forced_token_must_be_one_of_the_models() {
+    let marian = Marian::new();
+    for (key, id) in [("forced_bos_token_id", 29), ("forced_eos_token_id", u32::MAX)] {
+        let constraint = Map::from_iter([(key.to_owned(), id.into())]);
+        let error = marian.under(constraint).err().unwrap().to_string();
+        let said = format!("{key} is {id}, and the model has 29 tokens");
+        assert!(error.contains(&said), "{error}");
+    }
+}
+
 #[test]
 fn constraints_are_kept_as_transformers_keeps_them() {
-    let fixture =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../formats/tests/fixtures/marian-shared");
-    let text = fs::read_to_string(fixture.join("generated.json")).unwrap();
+    let text = fs::read_to_string(fixture().join("generated.json")).unwrap();
     let generated: Generated = serde_json::from_str(&text).unwrap();
-    let read = |name: &str| -> Map<String, Value> {
-        serde_json::from_str(&fs::read_to_string(fixture.join(name)).unwrap()).unwrap()
-    };
-    let directory = tempfile::tempdir().unwrap();
-    let put = |name: &str, stated: &Map<String, Value>| {
-        fs::write(directory.path().join(name), serde_json::to_string(stated).unwrap()).unwrap();
-    };
-    fs::copy(fixture.join("model.safetensors"), directory.path().join("model.safetensors"))
-        .unwrap();
-    let mut config = read("config.json");
-    config.remove("forced_eos_token_id");
-    put("config.json", &config);
+    let marian = Marian::new();
     for case in generated.cases {
-        let mut stated = read("generation_config.json");
-        stated.remove("forced_eos_token_id");
-        stated.extend(case.constraint);
-        put("generation_config.json", &stated);
-        let loaded = load(directory.path()).unwrap();
+        let loaded = marian.under(case.constraint).unwrap();
         let special = loaded.special;
         let how = |strategy| Translating {
             begin: special.begin.unwrap(),

@@ -77,7 +77,73 @@ fn texts_files_and_standard_input_give_the_same() {
     assert_eq!(json[1]["candidates"], serde_json::json!([]));
     // A text that is longer than the context is cut, and counted.
     let long = run(&mut translate(dir.path(), &["--tokens", "2", &"one ".repeat(40)])).succeeded();
-    assert!(long.stderr.contains("1 text was longer than 24 tokens"), "{}", long.stderr);
+    assert!(long.stderr.contains("the text is longer than 24 tokens"), "{}", long.stderr);
+    std::fs::write(&file, format!("one\n\n{}\none\n", "one ".repeat(40))).unwrap();
+    let long = run(&mut translate(dir.path(), &["--tokens", "2", file.to_str().unwrap()]));
+    let said = "note: 1 text was longer than 24 tokens, and cut; the first is ";
+    let stderr = long.succeeded().stderr;
+    assert!(stderr.contains(said) && stderr.contains("texts.txt, line 3"), "{stderr}");
+}
+
+#[test]
+fn empty_texts_keep_their_place_and_empty_records_have_none() {
+    let dir = directory();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let plain = file("plain.txt", "one\n\ntwo\n");
+    let search = ["--tokens", "4", "--beams", "2", "--n-best", "2"];
+    let found = lines(&mut translate(dir.path(), &[&search[..], &[&plain]].concat()));
+    assert_eq!(found.len(), 5, "{found:?}");
+    assert_eq!(found[2], "2\t0.0000\t");
+    assert!(found[3].starts_with("3\t-") && found[4].starts_with("3\t-"), "{found:?}");
+    let records = file("records.jsonl", "{\"text\": \"one\"}\n\n{\"text\": \"two\"}\n\n");
+    let found = lines(&mut translate(dir.path(), &["--tokens", "4", &records]));
+    assert_eq!(found, lines(&mut translate(dir.path(), &["--tokens", "4", "one", "two"])));
+}
+
+#[test]
+fn what_would_do_nothing_is_refused() {
+    let dir = directory();
+    let refused = |rest: &[&str], what: &str| run(&mut translate(dir.path(), rest)).refused(what);
+    let nothing = "with a temperature of 0, at which nothing is drawn";
+    for flag in ["--samples", "--top-k", "--top-p", "--seed"] {
+        refused(&["-t", "0", flag, "1", "one"], &format!("{flag} {nothing}"));
+    }
+    // Without a temperature they mean 1.
+    let drawn = |rest: &[&str]| {
+        json(&mut translate(dir.path(), &[&["--json", "--samples", "4", "one"], rest].concat()))
+    };
+    assert_eq!(drawn(&[]), drawn(&["-t", "1"]));
+    let candidates = &drawn(&[])[0]["candidates"];
+    let texts: std::collections::BTreeSet<_> =
+        candidates.as_array().unwrap().iter().map(|c| c["text"].as_str().unwrap()).collect();
+    assert!(texts.len() > 1, "{candidates}");
+    refused(&["--layer", "0", "one"], "--layer chooses an alignment, and none is shown");
+    refused(&["--head", "0", "one"], "--head chooses an alignment, and none is shown");
+    refused(&["--svg", "a.svg", "--text", " "], "the text is empty");
+    let folder = dir.path().to_str().unwrap();
+    refused(&[folder], "is a directory, expected a file with a text per line");
+    let eval = |rest: &[&str], what: &str| {
+        run(&mut with_model(&["eval"], dir.path(), rest)).refused(what);
+    };
+    for flag in ["--stride", "--context", "--validation", "--shots"] {
+        eval(
+            &[flag, "0.5"].map(|x| if flag == "--validation" || x == flag { x } else { "3" }),
+            flag,
+        );
+    }
+    eval(&["--calibration"], "--calibration is for a language model or an encoder");
+    eval(&["--target", "a.es"], "no texts are named");
+    let decoder = super::model_directory();
+    let misfits: [&[&str]; 3] =
+        [&["--source", "a.en", "--target", "a.es"], &["--beams", "2"], &["--label", "x"]];
+    for rest in misfits {
+        let what = "and this model is a language model";
+        run(&mut with_model(&["eval"], decoder.path(), rest)).refused(what);
+    }
 }
 
 #[test]
@@ -234,7 +300,9 @@ fn bad_pairs_are_named_with_file_and_line() {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        let mut command = hearken(&[&["train", "--config", "translation"], rest].concat());
+        let own = rest.iter().any(|flag| *flag == "--config");
+        let config: &[&str] = if own { &[] } else { &["--config", "translation"] };
+        let mut command = hearken(&[&["train"], config, rest].concat());
         run(command.current_dir(dir.path())).refused(what);
         assert!(
             !dir.path().join("runs").exists()
@@ -262,6 +330,10 @@ fn bad_pairs_are_named_with_file_and_line() {
         "c.txt holds no pairs of source and target",
     );
     refused(&[], &["--source", "a.en"], "--target");
+    // Targets that would not be read.
+    let both = ["--source", "a.en", "--target", "a.es"];
+    refused(&[], &[&both[..], &["--config", "nanogpt-cpu"]].concat(), "is no encoder-decoder");
+    refused(&[], &[&both[..], &["--task", "denoise"]].concat(), "learns from sources alone");
 }
 
 #[test]
