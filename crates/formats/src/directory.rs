@@ -98,7 +98,9 @@ impl Described {
             return Err(Error::new(message, "expected at least one"));
         }
         let special = SpecialTokens::read(directory, &fields, config.has_source())?;
-        special.check(config.vocabulary()).map_err(|error| error.within(directory.display()))?;
+        special
+            .check(config.vocabulary(), config.has_source())
+            .map_err(|error| error.within(directory.display()))?;
         let files = WeightFiles::open(directory)?;
         without_missing_pooler(&mut config, &files);
         with_the_head_of(&mut config, family, &files)?;

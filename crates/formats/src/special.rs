@@ -5,11 +5,14 @@ use crate::json::{self, Fields};
 use hearken_base::{Error, Kind, Result};
 use hearken_nn::constraints::Constraints;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
 /// The token that begins the targets of an encoder-decoder.
 const START: &str = "decoder_start_token_id";
+const EOS: &str = "eos_token_id";
+const PAD: &str = "pad_token_id";
 /// Names of [`Constraints`], in their order.
 const BAD_WORDS: &str = "bad_words_ids";
 const SUPPRESSED: &str = "suppress_tokens";
@@ -50,14 +53,14 @@ impl SpecialTokens {
         };
         let one = |key: &str| find(key).map(|ids| ids.first().copied());
         let start = if translates { one(START)? } else { None };
-        let ends = find("eos_token_id")?;
+        let ends = find(EOS)?;
         let first = read_words(&generation, BAD_WORDS)?;
         let mut bad_words = if first.is_empty() { read_words(config, BAD_WORDS)? } else { first };
         // What ends a text cannot be forbidden: a text would have no end.
         bad_words.retain(|word| !matches!(word[..], [id] if ends.contains(&id)));
         Ok(Self {
             begin: start.or(one("bos_token_id")?),
-            pad: one("pad_token_id")?,
+            pad: one(PAD)?,
             constraints: Constraints {
                 bad_words,
                 suppressed: find(SUPPRESSED)?,
@@ -69,18 +72,33 @@ impl SpecialTokens {
         })
     }
 
-    /// A token that must be written has to be one of the model's.
-    pub fn check(&self, vocabulary: usize) -> Result<()> {
+    /// A token that must be written has to be one of the model's; and so do those that stand around
+    /// the texts of a model that `translates`.
+    pub fn check(&self, vocabulary: usize, translates: bool) -> Result<()> {
         let Constraints { first, last, .. } = &self.constraints;
-        let first = first.iter().map(|id| (FORCED_FIRST, id));
-        let forced = first.chain(last.iter().map(|id| (FORCED_LAST, id)));
-        for (key, id) in forced {
-            if *id as usize >= vocabulary {
+        let mut needed = vec![(FORCED_FIRST, first.as_slice()), (FORCED_LAST, last)];
+        if translates {
+            let own =
+                [(START, self.begin.as_slice()), (EOS, &self.ends), (PAD, self.pad.as_slice())];
+            needed.extend(own);
+        }
+        for (key, ids) in needed {
+            if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
                 return Err(Error::new(
                     format!("{key} is {id}, and the model has {vocabulary} tokens"),
-                    format!("correct it in generation_config.json or config.json, or remove {key}"),
+                    format!("correct {key} in generation_config.json or config.json"),
                 ));
             }
+        }
+        let Constraints { bad_words, suppressed, suppressed_first, .. } = &self.constraints;
+        let words = bad_words.iter().filter(|word| word.len() == 1).flatten();
+        let never: HashSet<u32> =
+            words.chain(suppressed).chain(suppressed_first).copied().collect();
+        if !never.is_empty() && (0..vocabulary).all(|id| never.contains(&(id as u32))) {
+            return Err(Error::new(
+                format!("{SUPPRESSED}, {SUPPRESSED_FIRST} and {BAD_WORDS} leave no token to write"),
+                "correct them in generation_config.json or config.json",
+            ));
         }
         Ok(())
     }

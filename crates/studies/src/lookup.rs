@@ -5,6 +5,9 @@
 //! ```
 
 use crate::rows::Rows;
+use crate::statistics::Sample;
+use hearken_show::Level;
+use hearken_show::number::percent;
 use hearken_tensor::ops::cross_entropy::IGNORED;
 use hearken_tensor::rng::Rng;
 
@@ -64,6 +67,81 @@ pub(crate) fn length(distance: usize, answers: Answers) -> usize {
     }
 }
 
+/// The share of right answers of who knows which values were read, but not behind which keys: he leaves
+/// out those that he has been shown since, and names the most frequent of the others. With
+/// [`Answers::Hidden`] none are left out.
+///
+/// The r values that are left are drawn evenly, so that he is right E[the largest count among r]/r of the
+/// time.
+pub(crate) fn without_keys(answers: Answers) -> f64 {
+    match answers {
+        Answers::Hidden => largest_count(PAIRS, SYMBOLS) / PAIRS as f64,
+        Answers::Shown => {
+            let each = (1..=PAIRS).map(|left| largest_count(left, SYMBOLS) / left as f64);
+            each.sum::<f64>() / PAIRS as f64
+        }
+    }
+}
+
+/// That level in a chart.
+pub(crate) fn level(answers: Answers) -> Level {
+    Level { name: "values without keys".to_owned(), y: without_keys(answers) }
+}
+
+/// Within so much of [`without_keys`] a share counts as it.
+const NEAR: f64 = 0.02;
+
+/// A sentence about who does no better at `distance` than one who does not know whose the values are.
+pub(crate) fn keyless(
+    contenders: &[(String, Sample)],
+    distance: usize,
+    answers: Answers,
+) -> String {
+    let level = without_keys(answers);
+    let shown = percent(level, 1);
+    let rule = format!(
+        "who knows which values were read, but not behind which keys, is right {shown} of the time"
+    );
+    let near = contenders.iter().filter(|(_, sample)| (sample.mean() - level).abs() <= NEAR);
+    let near: Vec<String> =
+        near.map(|(name, sample)| format!("{name} ({})", percent(sample.mean(), 1))).collect();
+    if near.is_empty() {
+        return format!(
+            "{rule}: nobody is within {} points of that at distance {distance}",
+            100.0 * NEAR
+        );
+    }
+    format!(
+        "{rule}: within {} points of that at distance {distance} is {}",
+        100.0 * NEAR,
+        near.join(", ")
+    )
+}
+
+/// The expected largest count among `draws` of `kinds` that are equally likely.
+///
+/// P(no count exceeds m) = draws!/kindsᵈʳᵃʷˢ · [xᵈʳᵃʷˢ] (1 + x + x²/2! + … + xᵐ/m!)ᵏⁱⁿᵈˢ
+fn largest_count(draws: usize, kinds: usize) -> f64 {
+    let within = |most: usize| {
+        let mut series = vec![0.0; draws + 1];
+        series[0] = 1.0;
+        for _ in 0..kinds {
+            let mut next = vec![0.0; draws + 1];
+            for (i, a) in series.iter().enumerate() {
+                let mut term = *a;
+                for j in 0..=most.min(draws - i) {
+                    next[i + j] += term;
+                    term /= (j + 1) as f64;
+                }
+            }
+            series = next;
+        }
+        let scale = (1..=draws).map(|i| i as f64 / kinds as f64).product::<f64>();
+        series[draws] * scale
+    };
+    (0..draws).map(|most| 1.0 - within(most)).sum()
+}
+
 /// The numbers below [`SYMBOLS`] in some order.
 fn shuffled(rng: &mut Rng) -> Vec<u32> {
     let mut all: Vec<u32> = (0..SYMBOLS as u32).collect();
@@ -76,6 +154,24 @@ fn shuffled(rng: &mut Rng) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_count_is_that_of_all_draws() {
+        for (draws, kinds) in [(1, 3), (2, 2), (4, 3), (5, 4)] {
+            let all = (kinds as u32).pow(draws as u32);
+            let largest = |mut code: u32| {
+                let mut counts = vec![0; kinds];
+                for _ in 0..draws {
+                    counts[code as usize % kinds] += 1;
+                    code /= kinds as u32;
+                }
+                counts.into_iter().max().unwrap_or(0)
+            };
+            let mean = f64::from((0..all).map(largest).sum::<i32>()) / f64::from(all);
+            assert!((largest_count(draws, kinds) - mean).abs() < 1e-12, "{draws} of {kinds}");
+        }
+        assert!((without_keys(Answers::Shown) - 0.495).abs() < 1e-3, "by drawing 200,000 rows");
+    }
 
     #[test]
     fn the_target_is_the_value_that_stood_behind_the_key() {

@@ -6,6 +6,7 @@ use crate::study::Study;
 use hearken_base::{Error, Result};
 use hearken_show::number::{duration, plural};
 use hearken_show::page::{self, Value, context, markup};
+use hearken_show::{Columns, Table};
 use serde_json::json;
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -110,16 +111,37 @@ pub fn text(outcome: &Outcome, width: usize) -> Vec<String> {
     }
     for Listing { table, .. } in &outcome.listings {
         lines.push(String::new());
-        lines.push(table.title.clone());
-        let mut columns = hearken_show::Columns::new();
-        for (i, heading) in table.columns.iter().enumerate() {
-            columns = if i == 0 { columns.left(heading, 0) } else { columns.right(heading, 0) };
-        }
-        let columns = columns.holding(&table.rows).within(width);
+        let whole = columns_of(table, &table.rows);
+        let (columns, rows) = if whole.width() <= width {
+            lines.push(table.title.clone());
+            (whole, table.rows.clone())
+        } else {
+            // The page and the JSON have room for them.
+            lines.push(format!("{} (without ranges)", table.title));
+            let rows: Vec<Vec<String>> = table.rows.iter().map(|row| without_ranges(row)).collect();
+            (columns_of(table, &rows).within(width), rows)
+        };
         lines.push(columns.head());
-        lines.extend(table.rows.iter().map(|row| columns.row(row)));
+        lines.extend(rows.iter().map(|row| columns.row(row)));
     }
     lines
+}
+
+fn columns_of(table: &Table, rows: &[Vec<String>]) -> Columns {
+    let mut columns = Columns::new();
+    for (i, heading) in table.columns.iter().enumerate() {
+        columns = if i == 0 { columns.left(heading, 0) } else { columns.right(heading, 0) };
+    }
+    columns.holding(rows)
+}
+
+/// The means of `mean (low–high)`.
+fn without_ranges(row: &[String]) -> Vec<String> {
+    let mean = |cell: &String| match cell.split_once(" (") {
+        Some((mean, range)) if range.contains('–') => mean.to_owned(),
+        _ => cell.clone(),
+    };
+    row.iter().map(mean).collect()
 }
 
 /// The charts as they stand on the page, each with the name of a file: `recall-lookup.svg`.
@@ -139,4 +161,27 @@ pub fn pictures(study: &Study, outcome: &Outcome) -> Vec<(String, String)> {
 pub fn seeds_in_words(seeds: &[u64]) -> String {
     let first = seeds.first().map_or(String::new(), |first| format!(", from {first}"));
     plural(seeds.len(), "seed") + &first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_terminals_show_means_alone() {
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+        let table = Table {
+            title: "Right answers".to_owned(),
+            columns: words(&["", "at 5", "time"]),
+            rows: vec![words(&["window (of 32)", "5 % (4 %–6 %)", "1m 02s"])],
+        };
+        let listings = vec![Listing { table, about: String::new() }];
+        let outcome = Outcome { listings, ..Outcome::default() };
+        let wide = text(&outcome, 80);
+        assert_eq!(wide[1], "Right answers");
+        assert!(wide[3].contains("5 % (4 %–6 %)"), "{wide:?}");
+        let narrow = text(&outcome, 32);
+        assert_eq!(narrow[1], "Right answers (without ranges)");
+        assert_eq!(narrow[3], "window (of 32)   5 %  1m 02s");
+    }
 }

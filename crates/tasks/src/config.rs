@@ -419,6 +419,12 @@ impl RunConfig {
         Ok(Self { warmup_is_chosen, ..settings.read()? })
     }
 
+    /// The same with `sets` put over it.
+    pub fn with(&self, sets: &[String]) -> Result<Self> {
+        let read = Self::parse(&self.to_toml()?, "the configuration", sets)?;
+        Ok(Self { warmup_is_chosen: self.warmup_is_chosen, ..read })
+    }
+
     /// What the types alone do not rule out.
     pub fn validate(&self) -> Result<()> {
         self.model.validate()?;

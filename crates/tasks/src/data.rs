@@ -5,6 +5,7 @@ mod random;
 use crate::batch::evaluation_rows;
 use crate::config::{DataConfig, Generated, RunConfig, TokenizerKind, WindowsKind};
 use crate::encoder::DIGEST;
+use crate::open;
 use hearken_base::{Error, Result};
 use hearken_data::batches::{
     Batch, Batches, ConsecutiveWindows, Examples, InOrder, RandomWindows, Shuffled, Windows,
@@ -323,11 +324,14 @@ pub(crate) fn read_text(
     let kept = path.join(TOKENIZER);
     let resumed = again && kept.exists();
     let mut notes = Vec::new();
-    let tokenizer = match (&data.tokenizer_file, given) {
-        (_, Some(tokenizer)) => tokenizer,
-        _ if resumed => Tokenizer::load(&kept)?, // a run keeps its tokens
-        (Some(path), None) => Tokenizer::load(path)?,
-        (None, None) => {
+    let known = match given {
+        Some(tokenizer) => Some(tokenizer),
+        None if resumed => Some(Tokenizer::load(&kept)?), // a run keeps its tokens
+        None => named_tokenizer(config)?,
+    };
+    let tokenizer = match known {
+        Some(tokenizer) => tokenizer,
+        None => {
             let (texts, bytes) = (source.texts(), Some(source.length()));
             tokenizer_training(data, specials)
                 .train_noting(texts, bytes, report, &mut |note| notes.push(note))?
@@ -345,6 +349,15 @@ pub(crate) fn read_text(
         notes.push(format!("the tokenised text was made anew, since {reason}"));
     }
     Ok(Read { tokenizer, corpus, notes })
+}
+
+/// The tokenizer that a configuration names: that of a file, or else of the model that it starts from.
+pub(crate) fn named_tokenizer(config: &RunConfig) -> Result<Option<Tokenizer>> {
+    if let Some(path) = &config.data.tokenizer_file {
+        return Tokenizer::load(path).map(Some);
+    }
+    let Some(path) = &config.task.init else { return Ok(None) };
+    Tokenizer::load(&open::locate(Some(path))?).map(Some)
 }
 
 /// How the tokenizer of a configuration is learned.

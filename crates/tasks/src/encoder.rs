@@ -20,7 +20,7 @@ mod tags;
 mod task;
 
 pub use confidence::calibrated;
-pub(crate) use data::{DIGEST, check_unchanged, initial_tokenizer};
+pub(crate) use data::{DIGEST, check_unchanged};
 pub use data::{EncoderData, Held, HoldOut};
 pub use encoding::Purpose;
 pub(crate) use objective::{shortened, table};

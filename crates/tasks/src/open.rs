@@ -125,15 +125,9 @@ impl OpenModel {
     /// As [`OpenModel::tokenizer`], where nothing can be done without one.
     pub fn require_tokenizer(&self, path: Option<&Path>, hint: &str) -> Result<Tokenizer> {
         let missing = || {
-            let directory = self.directory.display();
-            match SENTENCE_PIECES.iter().find(|name| self.directory.join(name).is_file()) {
-                Some(name) => Error::new(
-                    format!("{directory} has {name}, and hearken does not read SentencePiece"),
-                    "let transformers write a tokenizer.json: AutoTokenizer.from_pretrained(DIR)\
-                     .save_pretrained(DIR); or give tokens, as 'hearken inspect logits --ids' takes",
-                ),
-                None => Error::new(format!("{directory} has no tokenizer.json"), hint),
-            }
+            let without =
+                || Error::new(format!("{} has no tokenizer.json", self.directory.display()), hint);
+            Tokenizer::sentence_piece_in(&self.directory).unwrap_or_else(without)
         };
         self.tokenizer(path)?.ok_or_else(missing)
     }
@@ -161,9 +155,6 @@ impl OpenModel {
         Ok(())
     }
 }
-
-/// Files of SentencePiece: of Marian, T5 and Llama.
-const SENTENCE_PIECES: [&str; 3] = ["source.spm", "spiece.model", "tokenizer.model"];
 
 fn has_tokenizer(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).is_file();

@@ -197,8 +197,38 @@ pub fn fine_tuning(path: &Path) -> Result<&'static str> {
 
 impl RunConfig {
     /// Takes the body of a model directory or run in place of its own, and starts from its weights.
-    /// The head of an encoder stays; an encoder-decoder is taken whole.
-    pub fn start_from(&mut self, path: &Path) -> Result<()> {
+    /// The head of an encoder stays; an encoder-decoder is taken whole. Of the `sets` by which this
+    /// configuration was read, those of dropout hold for the taken model, too; what would change its
+    /// shape or its tokens is refused.
+    pub fn start_from(&mut self, path: &Path, sets: &[String]) -> Result<()> {
+        let key = |set: &String| set.split('=').next().unwrap_or_default().trim().to_owned();
+        let under = |set: &String, of: &str| {
+            let key = key(set);
+            key.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let refused = sets.iter().find(|set| {
+            let own = under(set, "model.dropout") || under(set, "model.head");
+            under(set, "model") && !own
+                || under(set, "data.tokenizer")
+                || under(set, "data.vocabulary")
+        });
+        if let Some(set) = refused {
+            return Err(Error::new(
+                format!("{} is set, and {} is taken as it is", key(set), path.display()),
+                "leave it out: --init takes a model with its shape and its tokens; model.dropout and \
+                 model.head may be set",
+            ));
+        }
+        self.take_body(path)?;
+        let dropout: Vec<String> =
+            sets.iter().filter(|set| under(set, "model.dropout")).cloned().collect();
+        if !dropout.is_empty() {
+            *self = self.with(&dropout)?;
+        }
+        Ok(())
+    }
+
+    fn take_body(&mut self, path: &Path) -> Result<()> {
         let directory = open::locate(Some(path))?;
         let theirs = formats::config_of(&directory)?;
         if theirs.has_source() && self.model.has_source() {

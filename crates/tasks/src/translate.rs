@@ -31,15 +31,26 @@ pub(crate) fn tokens_by(
     how: &Options,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Vec<Vec<u32>>> {
+    let mut all = written_by(model, special, sources, how, progress)?;
+    for tokens in &mut all {
+        tokens.retain(|id| !special.ends.contains(id));
+    }
+    Ok(all)
+}
+
+/// The same with the token that ends it, if it has ended.
+pub(crate) fn written_by(
+    model: &dyn Translates,
+    special: &SpecialTokens,
+    sources: &[Vec<u32>],
+    how: &Options,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Vec<Vec<u32>>> {
     let how = how.with(special);
     let count = sources.len().max(1) as f64;
     let found = translate(model, sources, &how, &mut |done| progress(done as f64 / count))?;
-    let best = |mut found: Vec<Candidate>| {
-        let mut tokens = if found.is_empty() { Vec::new() } else { found.swap_remove(0).tokens };
-        tokens.retain(|id| !special.ends.contains(id));
-        tokens
-    };
-    Ok(found.into_iter().map(best).collect())
+    let best = |found: Vec<Candidate>| found.into_iter().next().map(|best| best.tokens);
+    Ok(found.into_iter().map(|found| best(found).unwrap_or_default()).collect())
 }
 
 /// A translation as tokens.
@@ -83,6 +94,8 @@ pub struct Translation {
     pub text: String,
     /// As tokens, without the one that ends it.
     pub tokens: Vec<u32>,
+    /// The token that ended it; none, if it came to its limit.
+    pub end: Option<u32>,
     /// Σ ln p / nᵅ
     pub score: f64,
 }
@@ -192,8 +205,10 @@ impl<'a> Translator<'a> {
         let how = options.with(&self.special);
         let found = translate(self.model, &sources.list, &how, progress)?;
         let translation = |Candidate { mut tokens, score }: Candidate| {
-            tokens.retain(|id| !self.special.ends.contains(id));
-            Translation { text: self.tokenizer.decode_known(&tokens), tokens, score }
+            let ends = &self.special.ends;
+            let end = tokens.last().copied().filter(|id| ends.contains(id));
+            tokens.retain(|id| !ends.contains(id));
+            Translation { text: self.tokenizer.decode_known(&tokens), tokens, end, score }
         };
         Ok(found.into_iter().map(|all| all.into_iter().map(translation).collect()).collect())
     }
@@ -207,8 +222,9 @@ impl<'a> Translator<'a> {
         layer: Option<usize>,
         head: Option<usize>,
     ) -> Result<Alignment> {
-        let sides = [source, &translation.tokens];
-        Alignment::of(self.model, self.tokenizer, self.frame, sides, layer, head)
+        let written: Vec<u32> = translation.tokens.iter().copied().chain(translation.end).collect();
+        let sides = [source, &written];
+        Alignment::of(self.model, self.tokenizer, self.frame.begin, sides, layer, head)
     }
 }
 
@@ -217,7 +233,7 @@ impl<'a> Translator<'a> {
 pub struct Alignment {
     /// The tokens of the source, for the eye.
     pub source: Vec<String>,
-    /// Those of the translation, its end included.
+    /// Those of the translation, its end included, if it has ended.
     pub target: Vec<String>,
     /// A row per token of the translation, a column per token of the source; a row adds up to 1.
     pub weights: Vec<Vec<f32>>,
@@ -233,23 +249,29 @@ impl Alignment {
     pub(crate) fn of(
         model: &dyn Translates,
         tokenizer: &Tokenizer,
-        frame: Frame,
-        [source, target]: [&[u32]; 2],
+        begin: u32,
+        [source, written]: [&[u32]; 2],
         layer: Option<usize>,
         head: Option<usize>,
     ) -> Result<Self> {
-        let inputs = [&[frame.begin], target].concat();
-        let inputs = &inputs[..inputs.len().min(model.context())];
+        let written = &written[..written.len().min(model.context())];
+        let inputs: Vec<u32> = [begin].iter().chain(written).take(written.len()).copied().collect();
         let taps = Arc::new(Taps::new().record("decoder.blocks.*.cross_attention.weights"));
         no_grad(|| {
             let sources = Tokens::new(source, 1);
-            model.hidden(&Tokens::new(inputs, 1).about(&sources), &Pass::evaluate().watched(&taps))
+            model.hidden(&Tokens::new(&inputs, 1).about(&sources), &Pass::evaluate().watched(&taps))
         });
         let seen = taps.take();
         let name = |layer: usize| format!("decoder.blocks.{layer}.cross_attention.weights");
         let layers =
             (0..=seen.len()).take_while(|i| seen.iter().any(|(seen, _)| *seen == name(*i))).count();
-        let layer = layer.unwrap_or(layers.saturating_sub(1));
+        if layers == 0 {
+            return Err(Error::new(
+                "the model has no attention to the source that could be shown",
+                "one with a fixed vector has none: leave --show-alignment and --svg out",
+            ));
+        }
+        let layer = layer.unwrap_or(layers - 1);
         let Some((_, weights)) = seen.iter().find(|(seen, _)| *seen == name(layer)) else {
             let message = format!("the decoder has no layer {layer} that attends to the source");
             return Err(Error::new(message, format!("it has {layers}, counted from 0")));
@@ -270,9 +292,7 @@ impl Alignment {
             .map(|t| (0..source.len()).map(|s| mean(t * source.len() + s)).collect())
             .collect();
         let shown = |ids: &[u32]| ids.iter().map(|id| shown(tokenizer, *id)).collect();
-        let written: Vec<u32> = target.iter().copied().chain([frame.end]).collect();
-        let target = shown(&written[..inputs.len()]);
-        Ok(Self { source: shown(source), target, weights, layer, head })
+        Ok(Self { source: shown(source), target: shown(written), weights, layer, head })
     }
 
     /// What it is of.

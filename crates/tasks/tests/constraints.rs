@@ -69,14 +69,24 @@ fn fixture() -> PathBuf {
 }
 
 #[test]
-fn a_forced_token_must_be_one_of_the_models() {
+fn tokens_that_are_needed_must_be_those_of_the_model() {
     let marian = Marian::new();
-    for (key, id) in [("forced_bos_token_id", 29), ("forced_eos_token_id", u32::MAX)] {
+    for (key, id) in [
+        ("forced_bos_token_id", 29),
+        ("forced_eos_token_id", u32::MAX),
+        ("decoder_start_token_id", 29),
+        ("eos_token_id", 99),
+        ("pad_token_id", 29),
+    ] {
         let constraint = Map::from_iter([(key.to_owned(), id.into())]);
         let error = marian.under(constraint).err().unwrap().to_string();
         let said = format!("{key} is {id}, and the model has 29 tokens");
         assert!(error.contains(&said), "{error}");
     }
+    let [most, all]: [Value; 2] = [(0..28).collect(), (0..29).collect()];
+    assert!(marian.under(Map::from_iter([("suppress_tokens".to_owned(), most)])).is_ok());
+    let error = marian.under(Map::from_iter([("suppress_tokens".to_owned(), all)])).err().unwrap();
+    assert!(error.to_string().contains("leave no token to write"), "{error}");
 }
 
 #[test]

@@ -211,7 +211,15 @@ fn a_new_head_starts_from_a_trained_body_with_its_tokens() {
     run(config(dir.path(), KINDS[0], &[]), &first, 3);
     let mut second =
         config(dir.path(), KINDS[2], &["task.freeze=1", "task.body_lr=1e-5", "model.width=8"]);
-    second.start_from(&first).unwrap();
+    for set in ["model.width=8", "model = {}", "data.vocabulary=9", "data.tokenizer=\"bpe\""] {
+        let error = second.start_from(&first, &[set.to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("is taken as it is"), "{set}: {error}");
+    }
+    let sets = ["model.dropout=0.25", "model.head={ kind = \"classes\" }", "train.lr=1"];
+    second.start_from(&first, &sets.map(str::to_owned)).unwrap();
+    let shown = second.to_toml().unwrap();
+    assert!(shown.contains("attention = 0.25") && !shown.contains("lr = 1.0"), "{shown}");
+    second.start_from(&first, &[]).unwrap();
     let directory = RunDirectory::create(&dir.path().join("second"), &FILES).unwrap();
     let mut config = second.clone();
     let data = Prepared::prepare(&mut config, &directory, &Stop::default(), &mut |_| ()).unwrap();

@@ -17,27 +17,40 @@ pub(super) const NAMES: [&str; 2] = ["source", "target"];
 pub(super) struct Tabbed {
     input: BufReader<File>,
     line: u64,
-    /// The names that a first line may have, of both texts: the chosen and the usual one.
-    names: [[String; 2]; 2],
+    /// The names of both texts in a first line.
+    names: [String; 2],
+    /// Were they chosen? Then a first line must have them.
+    chosen: bool,
     /// Where the two stand, and how many fields a line has; known once a line was read.
     columns: Option<([usize; 2], usize)>,
 }
 
 impl Tabbed {
     pub(super) fn new(file: File, fields: &Fields) -> Self {
-        let names = [
-            [fields.text.clone(), NAMES[0].to_owned()],
-            [fields.label.clone(), NAMES[1].to_owned()],
-        ];
-        Self { input: BufReader::new(file), line: 0, names, columns: None }
+        let usual = Fields::default();
+        let chosen = [fields.text != usual.text, fields.label != usual.label];
+        let name = |i: usize, field: &str| if chosen[i] { field } else { NAMES[i] }.to_owned();
+        let names = [name(0, &fields.text), name(1, &fields.label)];
+        let chosen = chosen != [false; 2];
+        Self { input: BufReader::new(file), line: 0, names, chosen, columns: None }
     }
 
     /// Where a first line names the two texts, if it does.
-    fn named(&self, cells: &[&str]) -> Option<[usize; 2]> {
-        let find = |names: &[String; 2]| {
-            names.iter().find_map(|name| cells.iter().position(|cell| cell.trim() == name))
-        };
-        Some([find(&self.names[0])?, find(&self.names[1])?])
+    fn named(&self, cells: &[&str]) -> Result<Option<[usize; 2]>, Problem> {
+        let find = |name: &String| cells.iter().position(|cell| cell.trim() == name);
+        let [source, target] = self.names.each_ref().map(find);
+        if let (Some(source), Some(target)) = (source, target) {
+            return Ok(Some([source, target]));
+        }
+        if !self.chosen {
+            return Ok(None);
+        }
+        let missing = &self.names[usize::from(source.is_some())];
+        Err(Problem::new(
+            format!("no field is called '{missing}': {:?}", shown(&cells.join("\t"))),
+            "the first line has to name the fields that are chosen; leave the choice out if it has \
+             no names",
+        ))
     }
 }
 
@@ -49,7 +62,7 @@ impl Reader for Tabbed {
             let cells: Vec<&str> = text.split('\t').collect();
             let (places, count) = match self.columns {
                 Some(columns) => columns,
-                None => match self.named(&cells) {
+                None => match self.named(&cells)? {
                     Some(places) => {
                         self.columns = Some((places, cells.len()));
                         continue;

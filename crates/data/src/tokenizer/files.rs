@@ -3,7 +3,7 @@
 
 use super::training::SpecialText;
 use super::{Special, Tokenizer, assemble, guarded};
-use crate::error::{self, Result};
+use crate::error::{self, Error, Result};
 use crate::temporary;
 use serde_json::{Value, json};
 use std::fs;
@@ -19,8 +19,8 @@ const LARGEST: u64 = 128 << 20;
 const LARGEST_CONFIG: u64 = 16 << 20;
 const EXPECTED: &str = "expected a tokenizer.json, a directory that holds one, or a directory \
     with vocab.json and merges.txt";
-const SENTENCE_PIECE: &str = "let transformers write a tokenizer.json from it: \
-    AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)";
+/// Models of SentencePiece: T5's, Llama's and Marian's.
+const SENTENCE_PIECES: [&str; 3] = ["spiece.model", "tokenizer.model", "source.spm"];
 
 impl Tokenizer {
     /// Loads a `tokenizer.json`, a directory that holds one, or GPT-2's vocabulary: a directory
@@ -34,12 +34,13 @@ impl Tokenizer {
             }
             return Self::gpt2_in(path).unwrap_or_else(|| {
                 let reason = "the directory holds no tokenizer.json";
-                Err(error::not_a_tokenizer(path, reason, EXPECTED))
+                let missing = || error::not_a_tokenizer(path, reason, EXPECTED);
+                Err(Self::sentence_piece_in(path).unwrap_or_else(missing))
             });
         }
         if path.extension().is_some_and(|end| end == "spm" || end == "model") {
             let reason = "it is a SentencePiece model";
-            return Err(error::not_a_tokenizer(path, reason, SENTENCE_PIECE));
+            return Err(error::not_a_tokenizer(path, reason, without_sentence_piece(path)));
         }
         let name = path.file_name().unwrap_or_default();
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -49,6 +50,14 @@ impl Tokenizer {
             return tokenizer;
         }
         Self::from_file(path)
+    }
+
+    /// What to say of a directory with a model of SentencePiece, which is not read.
+    pub fn sentence_piece_in(directory: &Path) -> Option<Error> {
+        let name = SENTENCE_PIECES.iter().find(|name| directory.join(name).is_file())?;
+        let shown = directory.display();
+        let message = format!("{shown} has {name}, and hearken does not read SentencePiece");
+        Some(Error::new(message, without_sentence_piece(Path::new(name))))
     }
 
     /// Loads a `tokenizer.json`. A `tokenizer_config.json` or `special_tokens_map.json` beside
@@ -141,6 +150,18 @@ impl Tokenizer {
         let pair = GPT2_FILES.iter().map(|pair| pair.map(|name| folder.join(name)));
         let [vocabulary, merges] = pair.into_iter().find(|p| p.iter().all(|f| f.is_file()))?;
         Some(Self::from_gpt2_files(&vocabulary, &merges))
+    }
+}
+
+/// What to do without a model of SentencePiece.
+fn without_sentence_piece(path: &Path) -> &'static str {
+    if path.extension().is_some_and(|end| end == "spm") {
+        // Marian's two models share a vocabulary in a third file; transformers keeps them as they are.
+        "transformers has no tokenizer.json for Marian's: give tokens, as 'hearken inspect logits \
+         --ids' takes, or name a tokenizer.json with the same tokens"
+    } else {
+        "let transformers write a tokenizer.json: AutoTokenizer.from_pretrained(DIR)\
+         .save_pretrained(DIR); or give tokens, as 'hearken inspect logits --ids' takes"
     }
 }
 

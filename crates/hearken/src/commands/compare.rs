@@ -1,5 +1,6 @@
 //! `hearken compare`: studies that train or time contenders, and a report of each.
 
+use super::outputs::check_out;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::terminal::{Terminal, say};
@@ -174,24 +175,8 @@ fn check_place(page: &Path, numbers: &Path, data: &[PathBuf]) -> Result<(), Fail
             "name a page, such as report.html",
         ));
     }
-    let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let writable = || tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).is_ok();
-    for file in [page, numbers] {
-        if file.is_dir() || !writable() {
-            return Err(Failure::input(
-                format!("cannot write {}", file.display()),
-                "name a file in a directory that exists and can be written to",
-            ));
-        }
-        let same = |text: &PathBuf| text.canonicalize().ok() == file.canonicalize().ok();
-        if file.exists() && data.iter().any(same) {
-            return Err(Failure::input(
-                format!("{} would be replaced, and is what is read", file.display()),
-                "name another page with --out",
-            ));
-        }
-    }
-    Ok(())
+    check_out("--out", page, None, data)?;
+    check_out("--out", numbers, None, data)
 }
 
 fn unknown(name: &str) -> Failure {

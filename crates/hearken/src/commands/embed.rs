@@ -1,5 +1,6 @@
 //! `hearken embed`: vectors for texts.
 
+use super::outputs::check_out;
 use super::texts::{TextArguments, note_cut};
 use crate::failure::Failure;
 use crate::model::{ModelArguments, TokenizerArguments};
@@ -98,6 +99,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let given = arguments.texts.read()?;
     let model = arguments.model.open()?;
     let own = model.encodes()?.embedded();
+    if let Some(out) = &arguments.out {
+        check_out("--out", out, Some(&model.directory), &arguments.texts.files())?;
+    }
     let tokenizer = arguments.tokenizer.require(&model, "name one with --tokenizer")?;
     let reader = Reader::new(&model, &tokenizer, arguments.most_tokens)?;
     let how = Embedded {

@@ -1,7 +1,8 @@
 //! `hearken eval`: how good is a model at what it is for?
 //!
 //! Encoders are judged by labelled data (`encoders.rs`), encoder-decoders by pairs of texts
-//! (`pairs.rs`), language models by how well they predict a text. With targets t₁ … tₙ, every token of the text but the first,
+//! (`pairs.rs`), language models by how well they predict a text. With targets t₁ … tₙ, every token of
+//! the text but the first,
 //!
 //! ```text
 //! loss = −1/n Σ ln p(tᵢ | what comes before it in its window)
@@ -17,6 +18,7 @@ mod pairs;
 mod shots;
 pub(crate) mod subject;
 
+use super::outputs::check_out;
 use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::model::{ModelArguments, TokenizerArguments};
@@ -226,6 +228,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Fits::Text
     };
     arguments.check(kind)?;
+    if let Some(diagram) = &arguments.diagram {
+        check_out("--diagram", diagram, Some(&model.directory), &arguments.paths())?;
+    }
     if kind == Fits::Pairs {
         return pairs::run(arguments, &model, tokenizer);
     }
@@ -363,11 +368,9 @@ fn calibrated(
 /// Writes a picture as SVG, or the page around it if the file is called .html.
 fn save_picture(
     path: &Path,
-    model: &Path,
     svg: &str,
     page: impl FnOnce() -> Result<String, Failure>,
 ) -> Result<(), Failure> {
-    super::inspect::check_out(path, model)?;
     let is_page = path.extension().is_some_and(|end| end == "html" || end == "htm");
     let content = if is_page { page()? } else { svg.to_owned() };
     std::fs::write(path, content).map_err(|error| {
@@ -448,6 +451,23 @@ impl Arguments {
         if !self.target.is_empty() && self.paths().is_empty() {
             let message = "--target has the translations of texts, and no texts are named";
             return Err(Failure::input(message, "name the texts with --data"));
+        }
+        let fields = [
+            ("--field", self.field.is_some()),
+            ("--label", self.label.is_some()),
+            ("--second", self.second.is_some()),
+        ];
+        if let Some((flag, _)) = fields.iter().find(|(_, given)| *given) {
+            let whole_lines = !self.target.is_empty();
+            if whole_lines || self.paths().is_empty() {
+                let message = format!("{flag} names a field of rows, and there are none");
+                let hint = if whole_lines {
+                    "the lines of --data and --target are read as they are"
+                } else {
+                    "name the rows with --data"
+                };
+                return Err(Failure::input(message, hint));
+            }
         }
         if self.diagram.is_some() && !self.calibration && self.shots.is_none() {
             let message = "--diagram has nothing to draw";

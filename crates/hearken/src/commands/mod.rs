@@ -13,6 +13,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod lesson;
 pub(crate) mod man;
+pub(crate) mod outputs;
 pub(crate) mod plan;
 pub(crate) mod presets;
 pub(crate) mod reading;

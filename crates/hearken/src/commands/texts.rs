@@ -25,9 +25,10 @@ pub(crate) struct LineArguments {
     #[arg(long, value_name = "TEXT")]
     text: Vec<String>,
 
-    /// The key of the text in JSON lines
-    #[arg(long, value_name = "KEY", default_value = "text")]
-    field: String,
+    /// The key of the text in JSON lines; with it, standard input has JSON lines, too
+    /// [default: text]
+    #[arg(long, value_name = "KEY")]
+    field: Option<String>,
 }
 
 /// Which texts: one per line, or two.
@@ -55,6 +56,11 @@ impl Given {
 }
 
 impl TextArguments {
+    /// The files among them.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.lines.files()
+    }
+
     /// All of them, at least one.
     pub(crate) fn read(&self) -> Result<Given, Failure> {
         self.lines.read_texts(self.pairs)
@@ -67,6 +73,11 @@ impl LineArguments {
         self.inputs.is_empty() && self.text.is_empty()
     }
 
+    /// The files among them.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.inputs.iter().map(PathBuf::from).filter(|path| path.is_file()).collect()
+    }
+
     /// All of them, at least one.
     pub(crate) fn read(&self) -> Result<Given, Failure> {
         self.read_texts(false)
@@ -75,19 +86,26 @@ impl LineArguments {
     /// All lines of standard input.
     pub(crate) fn read_stdin(&self) -> Result<Given, Failure> {
         let mut given = Given { texts: Vec::new(), places: Vec::new() };
-        self.read_lines(io::stdin().lock(), "standard input", false, false, &mut given)?;
+        self.read_stdin_into(false, &mut given)?;
         Ok(given)
     }
 
     fn read_texts(&self, pairs: bool) -> Result<Given, Failure> {
+        let has_fields = |input: &String| input == "-" || is_json(Path::new(input));
+        if self.field.is_some() && !self.inputs.iter().any(has_fields) {
+            return Err(Failure::input(
+                "--field names a key of JSON lines, and no file of them is given",
+                "give a file that ends in .jsonl, or - for standard input",
+            ));
+        }
         let mut given = Given { texts: Vec::new(), places: Vec::new() };
         for input in &self.inputs {
             let path = Path::new(input);
             if input == "-" {
-                self.read_lines(io::stdin().lock(), "standard input", false, pairs, &mut given)?;
+                self.read_stdin_into(pairs, &mut given)?;
             } else if path.is_file() || is_pipe(path) {
                 let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
-                let json = path.extension().is_some_and(|end| end == "jsonl" || end == "ndjson");
+                let json = is_json(path);
                 self.read_lines(BufReader::new(file), input, json, pairs, &mut given)?;
             } else if path.is_dir() {
                 return Err(Failure::input(
@@ -113,6 +131,10 @@ impl LineArguments {
             ));
         }
         Ok(given)
+    }
+
+    fn read_stdin_into(&self, pairs: bool, given: &mut Given) -> Result<(), Failure> {
+        self.read_lines(io::stdin().lock(), "standard input", self.field.is_some(), pairs, given)
     }
 
     fn read_lines(
@@ -160,9 +182,10 @@ impl LineArguments {
         let value: Value = serde_json::from_str(line).map_err(|error| {
             Failure::input(format!("{place} is not JSON: {error}"), "write an object per line")
         })?;
-        let text = value.get(&self.field).and_then(Value::as_str).map(str::to_owned);
+        let field = self.field.as_deref().unwrap_or("text");
+        let text = value.get(field).and_then(Value::as_str).map(str::to_owned);
         text.ok_or_else(|| {
-            let message = format!("{place} has no text '{}'", self.field);
+            let message = format!("{place} has no text '{field}'");
             Failure::input(message, "name the key of the text with --field")
         })
     }
@@ -182,6 +205,11 @@ fn put(pairs: bool, line: &str, place: String, given: &mut Given) -> Result<(), 
     given.texts.push(text);
     given.places.push(place);
     Ok(())
+}
+
+/// Does a file have JSON lines?
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "jsonl" || end == "ndjson")
 }
 
 fn cannot_read(path: &Path, error: &io::Error) -> Failure {

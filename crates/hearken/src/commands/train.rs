@@ -292,7 +292,10 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
             name => RunConfig::read(name.as_deref().unwrap_or(default), &sets)?,
         };
         if let Some(path) = &arguments.init {
-            config.start_from(path)?;
+            config.start_from(path, &sets)?;
+            if let Some(name) = &arguments.config {
+                say!("note: the model is that of {}, not of {name}", path.display());
+            }
         } else if arguments.config.is_none() {
             config.fit_steps(&paths, &sets);
         }

@@ -1,5 +1,6 @@
 //! `hearken translate`: texts through an encoder-decoder.
 
+use super::outputs::check_out;
 use super::texts::{LineArguments, note_cut};
 use crate::failure::Failure;
 use crate::invocation::runnable;
@@ -65,9 +66,9 @@ struct Choice {
     #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "top_p", "samples", "seed"])]
     beams: Option<usize>,
 
-    /// A translation of n tokens scores Σ ln p / nᴬ: above 0 favours longer ones
-    #[arg(long, value_name = "A", allow_negative_numbers = true, default_value_t = 1.0)]
-    length_penalty: f32,
+    /// A translation of n tokens scores Σ ln p / nᴬ: above 0 favours longer ones [default: 1]
+    #[arg(long, value_name = "A", allow_negative_numbers = true)]
+    length_penalty: Option<f32>,
 
     /// Logits are divided by it, and tokens are drawn; 0 always takes the most likely token
     /// [default: 1 with --samples, --top-k, --top-p or --seed, or else 0]
@@ -136,7 +137,8 @@ Keys of --json:
   score             the sum of ln p of its n tokens, divided by n to the length penalty
   candidates        with --n-best, --beams or --samples: text and score of each, best first
   alignment         with --show-alignment: source and target, the tokens; weights, a row per token
-                    of the translation, its end included; layer; head, null for the mean";
+                    of the translation, its end included, if it has ended; layer; head, null for the
+                    mean";
 
 impl Choice {
     fn options(&self, most_tokens: Option<usize>, wanted: usize) -> Result<Options, Failure> {
@@ -147,8 +149,9 @@ impl Choice {
             let message = format!("{count} {name}, expected 1 to {MOST}");
             Err(Failure::input(message, "4 is usual"))
         };
-        if !self.length_penalty.is_finite() {
-            let message = format!("length penalty is {}", self.length_penalty);
+        let length_penalty = self.length_penalty.unwrap_or(1.0);
+        if !length_penalty.is_finite() {
+            let message = format!("length penalty is {length_penalty}");
             return Err(Failure::input(message, "1 is the mean per token"));
         }
         if most_tokens == Some(0) {
@@ -171,7 +174,7 @@ impl Choice {
             CacheChoice::F16 => CacheKind::F16,
             CacheChoice::Int8 => CacheKind::Int8,
         };
-        Ok(Options { most_tokens, length_penalty: self.length_penalty, cache, strategy })
+        Ok(Options { most_tokens, length_penalty, cache, strategy })
     }
 
     fn sampling(&self) -> Result<Sampling, Failure> {
@@ -209,9 +212,18 @@ impl Choice {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = arguments.choice.options(arguments.tokens, arguments.n_best.unwrap_or(1))?;
     arguments.looking.check()?;
+    let scored = arguments.json || arguments.n_best.is_some() || arguments.choice.several();
+    if arguments.choice.length_penalty.is_some() && !scored {
+        let message =
+            "--length-penalty chooses between translations, and there is one of each text";
+        return Err(Failure::input(message, "search with --beams 4, or leave it out"));
+    }
     let model = arguments.model.open()?;
     model.translates()?;
     let tokenizer = arguments.tokenizer.require(&model, "name one with --tokenizer")?;
+    if let Some(svg) = &arguments.looking.svg {
+        check_out("--svg", svg, Some(&model.directory), &arguments.texts.files())?;
+    }
     let translator = Translator::new(&model, &tokenizer)?;
     let mut writer = Writer { arguments, translator, options, number: 0 };
     if arguments.texts.is_empty() && io::stdin().is_terminal() && !arguments.json {

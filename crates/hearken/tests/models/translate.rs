@@ -124,6 +124,13 @@ fn what_would_do_nothing_is_refused() {
     refused(&["--layer", "0", "one"], "--layer chooses an alignment, and none is shown");
     refused(&["--head", "0", "one"], "--head chooses an alignment, and none is shown");
     refused(&["--svg", "a.svg", "--text", " "], "the text is empty");
+    refused(&["--length-penalty", "3", "one"], "--length-penalty chooses between translations");
+    refused(&["--field", "src", "one"], "--field names a key of JSON lines");
+    // What is read is not replaced.
+    let weights = dir.path().join("model.safetensors");
+    let before = std::fs::read(&weights).unwrap();
+    refused(&["--svg", weights.to_str().unwrap(), "one"], "is inside the model directory");
+    assert_eq!(std::fs::read(&weights).unwrap(), before);
     let folder = dir.path().to_str().unwrap();
     refused(&[folder], "is a directory, expected a file with a text per line");
     let eval = |rest: &[&str], what: &str| {
@@ -135,6 +142,8 @@ fn what_would_do_nothing_is_refused() {
             flag,
         );
     }
+    eval(&["--field", "x"], "--field names a field of rows, and there are none");
+    eval(&["--data", "a.en", "--target", "a.es", "--label", "x"], "--label names a field of rows");
     eval(&["--calibration"], "--calibration is for a language model or an encoder");
     eval(&["--target", "a.es"], "no texts are named");
     let decoder = super::model_directory();

@@ -302,20 +302,30 @@ fn add(
             .collect(),
     };
     let lines: Vec<Line> = results.iter().map(line).collect();
-    let (title, chance) = match exercise {
-        Exercise::Lookup => ("Lookup", 1.0 / SYMBOLS as f64),
-        Exercise::Copying => ("Copying", 1.0 / SYMBOLS as f64),
+    let title = match exercise {
+        Exercise::Lookup => "Lookup",
+        Exercise::Copying => "Copying",
     };
-    let about = format!(
+    let mut about = format!(
         "The share of right answers by distance. Training knew distances up to {trained}; what lies \
          beyond was never seen. Guessing is right {} of the time.",
-        percent(chance, 1)
+        percent(1.0 / SYMBOLS as f64, 1)
     );
+    if exercise == Exercise::Lookup {
+        about += &format!(
+            " The level is that of a model which knows which values were read and not behind which keys: \
+             right {} of the time, since values that have been shown again are left out.",
+            percent(lookup::without_keys(Answers::Shown), 1)
+        );
+    }
     let shown = |x: f64| percent(x, 1);
-    outcome.drawings.push(
+    let mut drawing =
         Drawing::of(title, "distance in tokens", "share of right answers", &lines, about.clone())
-            .in_doublings(),
-    );
+            .in_doublings();
+    if exercise == Exercise::Lookup {
+        drawing.chart.levels.push(lookup::level(Answers::Shown));
+    }
+    outcome.drawings.push(drawing);
     let mut listing =
         Listing::of(&format!("{title}: right answers"), thousands, &lines, shown, about);
     listing.table.columns.extend(["parameters", "time"].map(str::to_owned));
@@ -336,6 +346,10 @@ fn add(
         let what = format!("the highest share of right answers in {} at", exercise.name());
         let what = format!("{what} distance {distance}");
         outcome.findings.push(best(&what, Better::Higher, &at(*distance), shown));
+    }
+    if exercise == Exercise::Lookup {
+        let distance = scale.said[0][0];
+        outcome.findings.push(lookup::keyless(&at(distance), distance, Answers::Shown));
     }
     let entry = |(name, runs): &(&'static str, Vec<&Run>)| {
         let of = |f: fn(&Run) -> f64| runs.iter().map(|run| f(run)).collect::<Vec<f64>>();

@@ -6,8 +6,9 @@
 
 use super::encoding::{Detail, Encoded, Encoding, Purpose};
 use crate::config::RunConfig;
-use crate::data::{TOKENIZER, Workplace, encoder_specials, read_text, tokenizer_training};
-use crate::open;
+use crate::data::{
+    TOKENIZER, Workplace, encoder_specials, named_tokenizer, read_text, tokenizer_training,
+};
 use hearken_base::{Error, Result};
 use hearken_data::batches::{
     Batches, Examples, IGNORED, Masked, Masking, RandomWindows, Shuffled, Windows,
@@ -125,7 +126,7 @@ impl EncoderData {
         let tokenizer = match given {
             Some(tokenizer) => tokenizer,
             None if place.resumed && kept.exists() => Tokenizer::load(&kept)?,
-            None => match initial_tokenizer(config)? {
+            None => match named_tokenizer(config)? {
                 Some(tokenizer) => {
                     tokenizer.save(&kept)?; // a run keeps its tokens
                     tokenizer
@@ -245,10 +246,6 @@ impl EncoderData {
         hold_out: HoldOut,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
-        let given = match given {
-            Some(tokenizer) => Some(tokenizer),
-            None => initial_tokenizer(config)?,
-        };
         let share = if hold_out == HoldOut::Everything { 0.0 } else { config.data.validation };
         let read = read_text(config, place, given, share, Some(encoder_specials()), report)?;
         let tokenizer = Arc::new(read.tokenizer);
@@ -336,10 +333,9 @@ impl EncoderData {
         let tokenizer = match given {
             Some(tokenizer) => tokenizer,
             None if place.resumed && kept.exists() => Tokenizer::load(&kept)?,
-            None => match (&data.tokenizer_file, initial_tokenizer(config)?) {
-                (Some(path), _) => Tokenizer::load(path)?,
-                (None, Some(tokenizer)) => tokenizer,
-                (None, None) => {
+            None => match named_tokenizer(config)? {
+                Some(tokenizer) => tokenizer,
+                None => {
                     let texts = train.rows.iter().flat_map(|row| {
                         let second = row.second.clone();
                         std::iter::once(row.text.clone()).chain(second).map(Ok)
@@ -468,13 +464,6 @@ fn bound(masked: &Masked<Features>, masking: &Masking) -> f64 {
         counted += targets.iter().filter(|target| **target != IGNORED).count();
     }
     nats / f64::from(u32::try_from(counted.max(1)).unwrap_or(u32::MAX))
-}
-
-/// The tokenizer of the model that a run starts from.
-pub(crate) fn initial_tokenizer(config: &RunConfig) -> Result<Option<Tokenizer>> {
-    let Some(path) = &config.task.init else { return Ok(None) };
-    let directory = open::locate(Some(path))?;
-    Tokenizer::load(&directory).map(Some)
 }
 
 /// Refuses to go on with other rows than those that a run began with.

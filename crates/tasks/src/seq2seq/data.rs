@@ -5,8 +5,8 @@
 
 use crate::config::RunConfig;
 use crate::cut::Cut;
-use crate::data::{TOKENIZER, Workplace, read_text, tokenizer_training};
-use crate::encoder::{HoldOut, check_unchanged, initial_tokenizer};
+use crate::data::{TOKENIZER, Workplace, named_tokenizer, read_text, tokenizer_training};
+use crate::encoder::{HoldOut, check_unchanged};
 use crate::open;
 use hearken_base::{Error, Result};
 use hearken_data::Progress;
@@ -79,6 +79,16 @@ impl PairData {
             None => (None, stated_by(config, place)?),
         };
         if config.data.paths.is_empty() {
+            if config.task.denoise {
+                let message = "there is no text to take spans out of";
+                return Err(Error::new(message, "name plain text with --data"));
+            }
+            if config.data.generated.is_none() && config.data.vocabulary.is_some() {
+                return Err(Error::new(
+                    "the configuration is for pairs of your own, and none are named",
+                    "name them with --data, or --source and --target; --config dates makes its own",
+                ));
+            }
             return Self::made(config, place, given, stated);
         }
         if config.task.denoise {
@@ -102,7 +112,7 @@ impl PairData {
         let tokenizer = match given {
             Some(tokenizer) => tokenizer,
             None if place.resumed && kept.exists() => Tokenizer::load(&kept)?,
-            None => match initial_tokenizer(config)? {
+            None => match named_tokenizer(config)? {
                 Some(tokenizer) => {
                     tokenizer.save(&kept)?; // a run keeps its tokens
                     tokenizer
@@ -199,10 +209,6 @@ impl PairData {
         hold_out: HoldOut,
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
-        let given = match given {
-            Some(tokenizer) => Some(tokenizer),
-            None => initial_tokenizer(config)?,
-        };
         let share = if hold_out == HoldOut::Everything { 0.0 } else { config.data.validation };
         let read = read_text(config, place, given, share, Some(specials(true)), report)?;
         let tokenizer = Arc::new(read.tokenizer);
@@ -211,7 +217,7 @@ impl PairData {
         if sentinels.is_empty() {
             return Err(Error::new(
                 "the tokenizer has no sentinels, which stand for what is taken out of a text",
-                "use a tokenizer with <extra_id_0>, <extra_id_1>, … as T5's, or let one be learned \
+                "use a tokenizer with <extra_id_0>, <extra_id_1>, … as T5's, or let one be learned: \
                  by leaving data.tokenizer_file out",
             ));
         }
@@ -383,11 +389,8 @@ fn tokenizer_of(
     if place.resumed && kept.exists() {
         return Tokenizer::load(&kept);
     }
-    if let Some(tokenizer) = initial_tokenizer(config)? {
+    if let Some(tokenizer) = named_tokenizer(config)? {
         return Ok(tokenizer);
-    }
-    if let Some(path) = &config.data.tokenizer_file {
-        return Tokenizer::load(path);
     }
     // From both sides: a name is then the same tokens on both.
     let texts = train.iter().flat_map(texts_of).map(|text| Ok(text.to_owned()));

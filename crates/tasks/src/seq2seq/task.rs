@@ -7,7 +7,7 @@ use crate::config::{RunConfig, TaskConfig};
 use crate::encoder::table;
 use crate::observe;
 use crate::rehearsal::cost;
-use crate::translate::{self, Alignment, tokens_by};
+use crate::translate::{self, Alignment, tokens_by, written_by};
 use hearken_base::{Error, Result};
 use hearken_formats as formats;
 use hearken_nn::models::{Model, Translates};
@@ -96,13 +96,13 @@ impl Seq2Seq {
         Ok(said.iter().map(|ids| tokenizer.decode_known(ids)).collect())
     }
 
-    /// The sources of the first held-out pairs, and what the model makes of them.
+    /// The sources of the first held-out pairs, and what the model makes of them, with its end.
     fn translated(&self, count: usize) -> Result<Vec<[Vec<u32>; 2]>> {
         let Some(held) = &self.data.held else { return Ok(Vec::new()) };
         let count = count.min(held.examples.count());
         let sources: Vec<Vec<u32>> = (0..count).map(|i| held.source(i)).collect();
         let how = translate::Options::default();
-        let said = tokens_by(self.model(), &self.data.special, &sources, &how, &mut |_| ())?;
+        let said = written_by(self.model(), &self.data.special, &sources, &how, &mut |_| ())?;
         Ok(sources.into_iter().zip(said).map(|(source, said)| [source, said]).collect())
     }
 }
@@ -163,7 +163,7 @@ impl Task for Seq2Seq {
             // Sentinels say where something was taken out.
             let source = &source[..source.len().saturating_sub(1)];
             let [source, said] = [source, &said[..]].map(|ids| {
-                let known = ids.iter().filter(|id| **id != self.data.frame.end);
+                let known = ids.iter().filter(|id| !self.data.special.ends.contains(id));
                 let known: Vec<u32> = known.copied().collect();
                 tokenizer.decode(&known).unwrap_or_else(|_| tokenizer.decode_known(&known))
             });
@@ -176,13 +176,13 @@ impl Task for Seq2Seq {
         let mut body = String::from("<div class=\"heads\">\n");
         let mut shown = 0;
         for [source, said] in self.translated(4 * ALIGNED)? {
-            if shown == ALIGNED || source.len().max(said.len()) > MOST_ALIGNED {
+            if shown == ALIGNED || said.is_empty() || source.len().max(said.len()) > MOST_ALIGNED {
                 continue;
             }
             let alignment = Alignment::of(
                 self.model(),
                 &self.data.tokenizer,
-                self.data.frame,
+                self.data.frame.begin,
                 [&source, &said],
                 None,
                 None,

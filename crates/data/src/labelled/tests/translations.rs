@@ -36,6 +36,17 @@ fn pairs_are_read_from_every_form() {
         let data = read_file(name, content, Ask::Translations, &fields).unwrap();
         assert_eq!((data.rows[0].text.as_str(), data.rows.len()), ("one", 1), "{name}");
     }
+    // Fields that were chosen must be there: their order would be guessed.
+    for (text, label, missing) in
+        [("EN", "es", "EN"), ("en", "ES", "ES"), ("source", "ES", "source")]
+    {
+        let fields = Fields { text: text.into(), label: label.into(), second: None };
+        let why = read_file("a.tsv", "es\ten\nuno\tone\n", Ask::Translations, &fields).unwrap_err();
+        assert!(
+            why.message().contains(&format!("line 1: no field is called '{missing}'")),
+            "{why}"
+        );
+    }
     let split = pairs("a.tsv", &"one\tuno\ntwo\tdos\n".repeat(20)).unwrap().split(0.25, 3);
     assert_eq!((split.train.len(), split.validation.len()), (30, 10));
 }

@@ -35,7 +35,7 @@ pub(super) fn finish(
     if let Some(path) = &arguments.diagram {
         let svg = found.chart().svg();
         let page = || html(arguments, subject, found);
-        save_picture(path, &subject.model.directory, &svg, page)?;
+        save_picture(path, &svg, page)?;
     }
     let mut out = io::stdout().lock();
     if arguments.json {

@@ -15,6 +15,7 @@ use hearken::tasks::{OpenModel, PairData, RunConfig};
 use hearken::train::Portion;
 use serde_json::json;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Judges the model on the pairs that are named, or on what its run has held out.
@@ -72,10 +73,27 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
 /// The configuration of the run that the model is of, or one for the data that is named.
 fn configure(arguments: &Arguments, model: &OpenModel) -> Result<(RunConfig, HoldOut), Failure> {
     let own = model.run_config()?;
+    let searches = arguments.beams.is_some() || arguments.length_penalty.is_some();
     let has_own = own.is_some();
     let mut config = own.unwrap_or_else(|| RunConfig::new(model.model.config()));
     config.model = model.model.config();
     config.task.init = None;
+    // A model that has learned to denoise may be judged by pairs, too.
+    let pairs = |path: &PathBuf| path.extension().is_some_and(|end| end == "tsv" || end == "csv");
+    if !arguments.target.is_empty()
+        || arguments.label.is_some()
+        || arguments.paths().iter().any(pairs)
+    {
+        config.task.denoise = false;
+    }
+    if config.task.denoise && searches {
+        let message = "the model restores what is taken out of a text, and translates nothing: there is \
+                       nothing to search";
+        return Err(Failure::input(
+            message,
+            "leave --beams and --length-penalty out, or name pairs",
+        ));
+    }
     if arguments.paths().is_empty() {
         if !has_own {
             let directory = model.directory.display();

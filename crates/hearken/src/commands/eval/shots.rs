@@ -62,7 +62,7 @@ pub(super) fn run(
     }
     if let Some(path) = &arguments.diagram {
         let svg = curve.chart().svg();
-        save_picture(path, &model.directory, &svg, || Ok(svg.clone()))?;
+        save_picture(path, &svg, || Ok(svg.clone()))?;
     }
     write(arguments, model, &curve)
 }

@@ -1,6 +1,7 @@
 //! `hearken explain --page` and `--out`.
 
 use super::{Arguments, Sources, prompt_ids, target_id};
+use crate::commands::outputs::check_out;
 use crate::commands::reading::{self, Texts};
 use crate::failure::Failure;
 use crate::machine;
@@ -37,6 +38,9 @@ pub(super) fn run(
     texts: Texts,
     begin: Option<u32>,
 ) -> Result<(), Failure> {
+    if let Some(out) = &arguments.out {
+        check_out("--out", out, Some(&open.directory), &arguments.data)?;
+    }
     let given = arguments.prompt.is_some() || arguments.ids.is_some() || sources.is_some();
     let ids = if given {
         prompt_ids(arguments, tokenizer.as_ref(), sources.as_ref(), begin)?

@@ -10,7 +10,6 @@ use hearken::nn::pass::Layout;
 use hearken::tasks::OpenModel;
 use hearken::tasks::reader::MASK;
 use hearken::tensor::ops::cross_entropy::IGNORED;
-use std::path::Path;
 
 /// What a model reads.
 #[derive(clap::Args)]
@@ -365,43 +364,4 @@ fn label(text: &str, labels: &[String]) -> Result<u32, Failure> {
             Err(Failure::input(message, format!("the labels are {}, from 0 on", shown.join(", "))))
         }
     }
-}
-
-/// The result must not replace a file of the model that it is computed from, nor look like one.
-pub(crate) fn check_out(out: &Path, model: &Path) -> Result<(), Failure> {
-    if out.is_dir() {
-        let message = format!("{} is a directory, expected a file to write", out.display());
-        return Err(Failure::input(message, "give a name in it, such as out.safetensors"));
-    }
-    let folder = match (out.canonicalize(), out.parent()) {
-        (Ok(file), _) => file.parent().map(Path::to_owned),
-        (Err(_), Some(folder)) if folder == Path::new("") => Path::new(".").canonicalize().ok(),
-        (Err(_), folder) => folder.and_then(|folder| folder.canonicalize().ok()),
-    };
-    if folder.is_some() && folder == model.canonicalize().ok() {
-        let message = format!("{} is inside the model directory", out.display());
-        return Err(Failure::input(message, "choose another --out"));
-    }
-    if is_of(out, model) {
-        let message = format!("{} is a file of the model that is read", out.display());
-        return Err(Failure::input(message, "choose another --out"));
-    }
-    Ok(())
-}
-
-/// Does `out` name a file of the model directory, perhaps by another link to it?
-#[cfg(unix)]
-fn is_of(out: &Path, model: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
-    let Some(target) = identity(out) else { return false };
-    let files = std::fs::read_dir(model).into_iter().flatten().flatten();
-    files.map(|entry| entry.path()).any(|path| identity(&path) == Some(target))
-}
-
-#[cfg(not(unix))]
-fn is_of(out: &Path, model: &Path) -> bool {
-    let Ok(target) = out.canonicalize() else { return false };
-    let files = std::fs::read_dir(model).into_iter().flatten().flatten();
-    files.filter_map(|entry| entry.path().canonicalize().ok()).any(|path| path == target)
 }

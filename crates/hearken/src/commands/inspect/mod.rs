@@ -9,8 +9,6 @@ mod table;
 mod trace;
 mod weights;
 
-pub(super) use input::check_out;
-
 use crate::failure::Failure;
 use clap::Subcommand;
 

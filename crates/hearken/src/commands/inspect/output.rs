@@ -1,6 +1,6 @@
 //! What the commands of `hearken inspect` write: a file of tensors, by its ending, or JSON.
 
-use super::input::check_out;
+use crate::commands::outputs::check_out;
 use crate::failure::Failure;
 use hearken::base::Error;
 use hearken::show::number::significant;
@@ -38,7 +38,7 @@ impl OutArguments {
     /// Can the file be written, and would it replace nothing of the model?
     pub(super) fn check(&self, model: &Path) -> Result<(), Failure> {
         let Some(out) = &self.out else { return Ok(()) };
-        check_out(out, model)?;
+        check_out("--out", out, Some(model), &[])?;
         form(out).map(|_| ())
     }
 

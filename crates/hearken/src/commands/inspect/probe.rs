@@ -1,6 +1,6 @@
 //! `hearken inspect probe`: what can be read off the residual stream after each layer.
 
-use super::input::check_out;
+use crate::commands::outputs::check_out;
 use crate::failure::Failure;
 use crate::model::{ModelArguments, TokenizerArguments};
 use crate::terminal::{Progress, Terminal, visible_path};
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = arguments.model.open()?;
     let tokenizer = arguments.tokenizer.require(&model, "name one with --tokenizer")?;
     if let Some(path) = &arguments.svg {
-        check_out(path, &model.directory)?;
+        check_out("--svg", path, Some(&model.directory), &[])?;
     }
     let mut progress = Progress::new();
     let mut show = |share: f64| progress.show(&format!("{:.0} %", 100.0 * share));

@@ -197,17 +197,22 @@ pub(super) fn run(request: &Request, seeds: &[u64], outcome: &mut Outcome) -> Re
     let lines: Vec<Line> = request.contenders.iter().map(line).collect();
     let about = format!(
         "The share of right answers by distance, of small models that were trained on distances up to {}. \
-         Guessing is right {} of the time. Through windows of {WINDOW} alone, {LAYERS} layers see {} tokens \
-         back.",
+         Guessing is right {} of the time; knowing which values were read, and not behind which keys, {} (the \
+         level; linformer, which is not shown values again: {}). Through windows of {WINDOW} alone, {LAYERS} \
+         layers see {} tokens back.",
         scale.trained,
         percent(1.0 / SYMBOLS as f64, 1),
+        percent(lookup::without_keys(Answers::Shown), 1),
+        percent(lookup::without_keys(Answers::Hidden), 1),
         reach(),
     );
     let shown = |x: f64| percent(x, 1);
     let title = "Lookup at a distance";
     let drawing =
         Drawing::of(title, "distance in tokens", "share of right answers", &lines, about.clone());
-    outcome.drawings.push(drawing.in_doublings());
+    let mut drawing = drawing.in_doublings();
+    drawing.chart.levels.push(lookup::level(Answers::Shown));
+    outcome.drawings.push(drawing);
     let mut listing = Listing::of(title, thousands, &lines, shown, about);
     listing.table.columns.extend(["parameters", "time"].map(str::to_owned));
     for (row, name) in listing.table.rows.iter_mut().zip(&request.contenders) {
