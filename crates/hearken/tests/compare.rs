@@ -15,8 +15,17 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_sketch_writes_a_page_and_its_numbers() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments =
-        ["compare", "recall", "--quick", "--effort", "0.003", "--only", "gru,transformer"];
+    let arguments = [
+        "compare",
+        "recall",
+        "--quick",
+        "--effort",
+        "0.003",
+        "--only",
+        "gru, transformer",
+        "--svg",
+        ".",
+    ];
     let output = hearken(directory.path(), &arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
@@ -24,6 +33,8 @@ fn a_sketch_writes_a_page_and_its_numbers() {
     assert!(text(&output.stderr).contains("look:    compare-recall.html"));
     let page = std::fs::read_to_string(directory.path().join("compare-recall.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("no winner is claimed"));
+    let picture = directory.path().join("recall-copying.svg");
+    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
     let numbers = std::fs::read(directory.path().join("compare-recall.json")).unwrap();
     let numbers: serde_json::Value = serde_json::from_slice(&numbers).unwrap();
     assert_eq!(numbers["contenders"], serde_json::json!(["transformer", "gru"]));
@@ -50,6 +61,7 @@ fn bad_requests_are_answered_before_anything_is_trained() {
         (&["recall", "--minutes", "-1"], "--minutes is -1", "how long studies take"),
         (&["recall", "--minutes", "NaN"], "--minutes is NaN", "how long studies take"),
         (&["recall", "--effort", "0"], "--effort is 0", "0.1 a sketch"),
+        (&["recall", "--svg", "missing"], "--svg missing is no directory", "one that exists"),
         (&["recall", "--data", "x.txt"], "reads no text", "leave --data out"),
         (&["recall", "--out", "missing/x.html"], "cannot write", "directory that exists"),
         (&["recall", "--out", "x.json"], "where the numbers go", "report.html"),

@@ -15,6 +15,7 @@ use crate::engine::not_a_number;
 use crate::generate::{Finish, Flow, Request, Step};
 use crate::sampler::{Candidate, Sampling};
 use hearken_base::{Error, Result};
+use hearken_nn::cache::CacheKind;
 use hearken_nn::constraints::Place;
 use hearken_nn::models::Generates;
 use hearken_nn::slot::{Feed, Slot};
@@ -73,8 +74,18 @@ struct Seen {
 }
 
 impl Seen {
-    fn read(model: &dyn Generates, request: &Request, tokens: &[u32], start: usize) -> Self {
-        let mut slot = model.slot(request.cache.unwrap_or_default());
+    /// Reads `tokens` from `start` on; so many of them all are a prefix, if the model has such.
+    fn read(
+        model: &dyn Generates,
+        kind: CacheKind,
+        tokens: &[u32],
+        start: usize,
+        prefix: usize,
+    ) -> Self {
+        let mut slot = model.slot(kind);
+        if model.reads_prefix() {
+            slot.set_prefix(prefix.saturating_sub(start));
+        }
         let rows = model.step_hidden(&mut [Feed { ids: &tokens[start..], slot: &mut slot }]);
         let width = rows.shape().width();
         let last = Tensor::new([1, width], &rows.data()[rows.data().len() - width..]);
@@ -97,10 +108,23 @@ pub fn contrastive_search(
         let message = "contrastive search reads a token after another, and the context is 1";
         return Err(Error::new(message, "use another model"));
     }
+    if model.recomputes() {
+        return Err(Error::new(
+            "contrastive search compares with what the model made of earlier tokens, and in this model a \
+             later token changes that",
+            "attention by a hash (lsh) reads everything again: draw tokens, or search with beams",
+        ));
+    }
+    let Some(kind) = request.cache else {
+        return Err(Error::new(
+            "contrastive search reads its candidates after a cache, and there is none",
+            "use a cache of any kind",
+        ));
+    };
     let Request { prompt, most_tokens, ends, .. } = request;
     let mut tokens = prompt.clone();
     let start = prompt.len().saturating_sub(model.context());
-    let mut seen = Seen::read(model, request, &tokens, start);
+    let mut seen = Seen::read(model, kind, &tokens, start, prompt.len());
     // The most likely first; all of them have their chance among all tokens.
     let all = Sampling::default();
     for written in 1..=*most_tokens {
@@ -110,7 +134,7 @@ pub fn contrastive_search(
         if seen.slot.len() >= model.context() {
             // No room to read a candidate: the older half is forgotten, as of any text.
             let start = tokens.len() - (model.context() / 2).max(1);
-            seen = Seen::read(model, request, &tokens, start);
+            seen = Seen::read(model, kind, &tokens, start, prompt.len());
         }
         let place = Place { tokens: &tokens, written: written - 1, most: *most_tokens };
         let logits = constrained(&request.constraints, place, seen.logits.data());

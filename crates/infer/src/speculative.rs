@@ -150,6 +150,8 @@ struct Reader<'a> {
     model: &'a dyn Generates,
     /// Where what it sees begins.
     start: usize,
+    /// Tokens that it reads in both directions.
+    prefix: usize,
     slot: Slot,
     /// A state to go back to, of models whose states cannot be cut.
     before: Option<Slot>,
@@ -158,7 +160,8 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(model: &'a dyn Generates, kind: CacheKind, tokens: usize) -> Self {
         let start = tokens.saturating_sub(model.context());
-        Self { model, start, slot: model.slot(kind), before: None }
+        let prefix = if model.reads_prefix() { tokens } else { 0 };
+        Self { model, start, prefix, slot: model.slot(kind), before: None }
     }
 
     /// Forgets the older half if so many tokens are more than the model can see.
@@ -175,15 +178,33 @@ impl<'a> Reader<'a> {
         self.model.context().saturating_sub(tokens - self.start)
     }
 
-    /// Remembers where it is, if it could not go back otherwise.
-    fn mark(&mut self) {
-        self.before = (!self.slot.can_be_cut()).then(|| self.slot.clone());
+    /// If it could not go back otherwise, reads the `decided` tokens but the last, whose logits are
+    /// wanted, and remembers where it is: then no token is read again that it has once gone past.
+    fn mark(&mut self, decided: &[u32]) {
+        if self.slot.can_be_cut() {
+            self.before = None;
+            return;
+        }
+        let end = decided.len() - 1;
+        // A prefix is read in one step with what follows it.
+        if self.start + self.slot.len() < end && self.prefix <= end {
+            self.step(&decided[..end]);
+        }
+        self.before = Some(self.slot.clone());
+    }
+
+    /// Reads what it has not read of `tokens`; gives the hidden states of these (new, C).
+    fn step(&mut self, tokens: &[u32]) -> Tensor {
+        if self.slot.is_empty() {
+            self.slot.set_prefix(self.prefix.saturating_sub(self.start));
+        }
+        let ids = &tokens[self.start + self.slot.len()..];
+        self.model.step_hidden(&mut [Feed { ids, slot: &mut self.slot }])
     }
 
     /// Reads what it has not read of `tokens`; gives the logits after the last `rows` (rows, V).
     fn read(&mut self, tokens: &[u32], rows: usize) -> Result<Tensor> {
-        let ids = &tokens[self.start + self.slot.len()..];
-        let hidden = self.model.step_hidden(&mut [Feed { ids, slot: &mut self.slot }]); // (new, C)
+        let hidden = self.step(tokens); // (new, C)
         let (all, width) = (hidden.shape().rows(), hidden.shape().width());
         let last = Tensor::new([rows, width], &hidden.data()[(all - rows) * width..]);
         let logits = self.model.logits_after(&last);
@@ -255,7 +276,7 @@ pub fn generate_with_draft(
         let length = tokens.len();
         let proposals = propose(&mut small, &mut tokens, count, request, &mut dice)?;
         let drafted = tokens[length..].to_vec();
-        large.mark();
+        large.mark(&tokens[..length]);
         let logits = large.read(&tokens, drafted.len() + 1)?; // (drafted + 1, V)
         let rows = logits.data().chunks_exact(model.vocabulary());
         let places = length..;
@@ -302,7 +323,7 @@ fn propose(
         small.slot.clear();
     }
     let count = count.min(small.room(tokens.len()) + 1);
-    small.mark();
+    small.mark(tokens);
     let mut proposals = Vec::with_capacity(count);
     for _ in 0..count {
         let logits = small.read(tokens, 1)?;

@@ -6,15 +6,17 @@ use hearken_infer::generate::{Finish, Flow, Request, beam_search, generate};
 use hearken_infer::sampler::Sampling;
 use hearken_infer::speculative::{Acceptance, Draft, generate_with_draft};
 use hearken_nn::cache::CacheKind;
-use hearken_nn::config::DecoderConfig;
+use hearken_nn::config::{DecoderConfig, ModelConfig};
+use hearken_nn::layers::Head;
 use hearken_nn::models::{
-    Decoder, EncoderDecoder, Generates, PredictsTokens, Tokens, Translates, build,
+    Decoder, EncoderDecoder, Generates, Model, PredictsTokens, Tokens, Translates, build,
 };
 use hearken_nn::pass::{Layout, Pass};
 use hearken_nn::scope::Weights;
 use hearken_nn::slot::{Feed, Slot};
 use hearken_nn::variants;
-use hearken_tensor::no_grad;
+use hearken_tensor::{Param, Tensor, Var, no_grad};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn request(cache: Option<CacheKind>, most_tokens: usize) -> Request {
     Request { sampling: Sampling::greedy(), cache, ..Request::new(vec![1, 2, 3], most_tokens) }
@@ -104,8 +106,9 @@ fn a_draft_changes_nothing_of_a_greedy_text() {
     let prompts = (0..20).map(|i| (0..=i % 7).map(|j| (i * 5 + j * 3) % 13).collect::<Vec<u32>>());
     let prompts: Vec<Vec<u32>> = prompts.collect();
     let mut kept = 0;
+    let prefix = variants::all().into_iter().find(|(_, config)| config.stack.prefix).unwrap().0;
     let names = ["learned, full", "rope, window", "llama", "linear", "performer", "reversible"];
-    for (i, name) in names.into_iter().enumerate() {
+    for (i, name) in names.into_iter().chain([prefix.as_str()]).enumerate() {
         let model = of(name, 5); // context 24, which is exceeded
         for (number, prompt) in prompts.iter().enumerate().skip(if i == 0 { 0 } else { 15 }) {
             let mut request = request(Some(CacheKind::F32), 40);
@@ -130,6 +133,88 @@ fn a_draft_changes_nothing_of_a_greedy_text() {
         }
     }
     assert!(kept > 0);
+}
+
+/// A model that counts the tokens that it reads.
+#[derive(Debug)]
+struct Counting<'a> {
+    model: &'a dyn Generates,
+    read: AtomicUsize,
+}
+
+impl<'a> Counting<'a> {
+    fn new(model: &'a dyn Generates) -> Self {
+        Self { model, read: AtomicUsize::new(0) }
+    }
+
+    /// How many tokens it has read since it was asked last.
+    fn taken(&self) -> usize {
+        self.read.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Model for Counting<'_> {
+    fn config(&self) -> ModelConfig {
+        self.model.config()
+    }
+
+    fn parameters(&self) -> &[Param] {
+        self.model.parameters()
+    }
+
+    fn set_checkpointing(&mut self, _: bool) {}
+}
+
+impl PredictsTokens for Counting<'_> {
+    fn hidden(&self, tokens: &Tokens<'_>, pass: &Pass) -> Var {
+        self.model.hidden(tokens, pass)
+    }
+
+    fn head(&self) -> Head {
+        self.model.head()
+    }
+}
+
+impl Generates for Counting<'_> {
+    fn vocabulary(&self) -> usize {
+        self.model.vocabulary()
+    }
+
+    fn context(&self) -> usize {
+        self.model.context()
+    }
+
+    fn slot(&self, kind: CacheKind) -> Slot {
+        self.model.slot(kind)
+    }
+
+    fn step_hidden(&self, feeds: &mut [Feed<'_>]) -> Tensor {
+        let new = feeds.iter().map(|feed| feed.ids.len()).sum();
+        self.read.fetch_add(new, Ordering::SeqCst);
+        self.model.step_hidden(feeds)
+    }
+}
+
+#[test]
+fn a_poor_draft_costs_recurrent_models_no_second_reading_of_the_text() {
+    for (name, config) in variants::without_attention() {
+        let model = build(&config, Weights::Drawn { seed: 5 });
+        let other = build(&config, Weights::Drawn { seed: 6 });
+        let [model, other] =
+            [&model, &other].map(|model| Counting::new(model.generates().unwrap()));
+        let prompt: Vec<u32> = (0..200).map(|i| i * 7 % 13).collect();
+        let request = Request { prompt, ..request(Some(CacheKind::F32), 30) };
+        let (want, _) = generate(&model, &request, |_| Flow::Continue).unwrap();
+        let alone = model.taken();
+        let draft = Draft { model: &other, tokens: 7 };
+        let (got, _, found) =
+            generate_with_draft(&model, &draft, &request, |_| Flow::Continue).unwrap();
+        assert_eq!(got, want, "{name}");
+        assert!(found.kept < found.drafted, "{name}: {found:?}");
+        // The prompt once, and in every step at most what was drafted and what was decided before.
+        let most = alone + 2 * 8 * found.steps;
+        assert!(model.taken() <= most && other.taken() <= most, "{name}: {found:?}");
+    }
 }
 
 #[test]
@@ -192,6 +277,22 @@ fn drafts_that_cannot_be_are_errors() {
     }
 }
 
+#[test]
+fn contrastive_search_that_cannot_be_is_an_error() {
+    let error = |name, cache| {
+        let search = Contrastive { penalty: 0.6, candidates: 4 };
+        let found =
+            contrastive_search(&of(name, 5), &search, &request(cache, 4), |_| Flow::Continue);
+        found.unwrap_err().to_string()
+    };
+    for (error, message) in [
+        (error("lsh", Some(CacheKind::F32)), "a later token changes that"),
+        (error("llama", None), "after a cache, and there is none"),
+    ] {
+        assert!(error.contains(message) && error.contains("hint: "), "{error}");
+    }
+}
+
 /// The rule, computed from scratch for every token.
 fn contrastive_by_hand(
     model: &Decoder,
@@ -229,7 +330,8 @@ fn contrastive_by_hand(
 
 #[test]
 fn contrastive_search_follows_its_rule() {
-    for name in ["learned, full", "linear", "reversible"] {
+    let prefix = variants::all().into_iter().find(|(_, config)| config.stack.prefix).unwrap().0;
+    for name in ["learned, full", "linear", "reversible", &prefix] {
         let model = of(name, 5);
         let run = |penalty, tokens| {
             let search = Contrastive { penalty, candidates: 4 };
@@ -239,12 +341,14 @@ fn contrastive_search_follows_its_rule() {
         let (greedy, _) =
             generate(&model, &request(Some(CacheKind::F32), 12), |_| Flow::Continue).unwrap();
         assert_eq!(run(0.0, 12), (greedy.clone(), Finish::Length), "{name}");
+        assert_eq!(run(0.6, 50).0.len(), 50, "{name}: beyond the context of 24");
+        if name == prefix {
+            continue; // by hand everything is read in one direction
+        }
         let search = Contrastive { penalty: 0.6, candidates: 4 };
         let by_hand = contrastive_by_hand(&model, &[1, 2, 3], search, 12);
         assert_eq!(run(0.6, 12).0, by_hand, "{name}");
         assert_ne!(by_hand, greedy, "{name}");
-        // Beyond the context of 24, and not at all.
-        assert_eq!(run(0.6, 50).0.len(), 50, "{name}");
         assert_eq!(run(0.6, 0), (vec![], Finish::Length));
     }
 }

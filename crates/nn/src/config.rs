@@ -214,6 +214,17 @@ impl ModelConfig {
         }
     }
 
+    /// Does it look at its source, token by token, while it writes?
+    pub fn attends_to_source(&self) -> bool {
+        match self {
+            Self::EncoderDecoder(_) => true,
+            Self::RecurrentSeq2seq(config) => config.attention == SourceAttention::Additive,
+            Self::Decoder(_) | Self::Encoder(_) | Self::Recurrent(_) | Self::Convolution(_) => {
+                false
+            }
+        }
+    }
+
     /// The blocks of a Transformer, of one with two stacks those that write; `None` of other kinds.
     pub fn stack(&self) -> Option<&StackConfig> {
         match self {

@@ -94,7 +94,16 @@ pub fn mechanisms() -> Vec<(&'static str, MechanismConfig, PositionConfig)> {
             MechanismConfig::Performer { features: 9, redraw: 2 },
             PositionConfig::Sinusoidal { combine: Combine::Add, order: SineOrder::Pairs },
         ),
-        ("lsh", MechanismConfig::Lsh { chunk: 4, buckets: 4, rounds: 2, redraw: 0 }, learned),
+        (
+            "lsh",
+            MechanismConfig::Lsh { chunk: 4, buckets: 4, rounds: 2, redraw: 0 },
+            learned.clone(),
+        ),
+        (
+            "lsh by length",
+            MechanismConfig::Lsh { chunk: 2, buckets: 0, rounds: 1, redraw: 0 },
+            learned,
+        ),
     ]
 }
 

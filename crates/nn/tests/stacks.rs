@@ -287,6 +287,14 @@ fn no_mechanism_sees_what_comes_later_or_what_is_padding() {
         }
         let got = touched(&stack, 6, &Layout::padded(&[5, TOKENS]));
         assert!(got.iter().all(|t| *t >= 5), "{name}: padding reaches {got:?}");
+        // Nor does it matter that it is there.
+        let (x, width) = (input(), config.width);
+        let short = Tensor::new([1, 5, width], &x.data()[..5 * width]);
+        let alone = run(&stack, &short, Layout::padded(&[5]));
+        let padded = run(&stack, &x, Layout::padded(&[5, TOKENS]));
+        for (a, b) in alone.iter().zip(&padded[..5 * width]) {
+            assert!((a - b).abs() < 2e-5, "{name}: {a} alone, {b} padded"); // sums in another order
+        }
     }
 }
 

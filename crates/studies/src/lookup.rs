@@ -105,17 +105,12 @@ pub(crate) fn keyless(
     let near = contenders.iter().filter(|(_, sample)| (sample.mean() - level).abs() <= NEAR);
     let near: Vec<String> =
         near.map(|(name, sample)| format!("{name} ({})", percent(sample.mean(), 1))).collect();
-    if near.is_empty() {
-        return format!(
-            "{rule}: nobody is within {} points of that at distance {distance}",
-            100.0 * NEAR
-        );
-    }
-    format!(
-        "{rule}: within {} points of that at distance {distance} is {}",
-        100.0 * NEAR,
-        near.join(", ")
-    )
+    let who = match near.len() {
+        0 => "nobody is".to_owned(),
+        1 => format!("{} is", near[0]),
+        _ => format!("{} are", near.join(", ")),
+    };
+    format!("{rule}; at distance {distance}, {who} within {} points of that", 100.0 * NEAR)
 }
 
 /// The expected largest count among `draws` of `kinds` that are equally likely.
@@ -171,6 +166,17 @@ mod tests {
             assert!((largest_count(draws, kinds) - mean).abs() < 1e-12, "{draws} of {kinds}");
         }
         assert!((without_keys(Answers::Shown) - 0.495).abs() < 1e-3, "by drawing 200,000 rows");
+    }
+
+    #[test]
+    fn those_who_know_no_keys_are_named() {
+        let of = |name: &str, share: f64| (name.to_owned(), [share].into_iter().collect());
+        let all = [of("a", 0.5), of("b", 1.0), of("c", 0.48), of("d", 0.4)];
+        let said = |all: &[(String, Sample)]| keyless(all, 200, Answers::Shown);
+        let end = "is right 49.5 % of the time; at distance 200, a (50.0 %), c (48.0 %) are within 2 points of that";
+        assert!(said(&all).ends_with(end), "{}", said(&all));
+        assert!(said(&all[1..2]).ends_with("at distance 200, nobody is within 2 points of that"));
+        assert!(said(&all[..2]).ends_with("a (50.0 %) is within 2 points of that"));
     }
 
     #[test]

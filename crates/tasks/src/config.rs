@@ -431,6 +431,15 @@ impl RunConfig {
         self.data.validate()?;
         self.task.validate()?;
         self.train.validate()?;
+        let kept = self.model.stack().is_some_and(|stack| stack.reversible)
+            || matches!(self.model, ModelConfig::Recurrent(_) | ModelConfig::RecurrentSeq2seq(_));
+        if self.train.gradient_checkpointing && kept {
+            return Err(Error::new(
+                "train.gradient_checkpointing is true, and this model has no blocks to compute again",
+                "reversible layers compute everything back already, and recurrent ones cannot: leave it \
+                 out",
+            ));
+        }
         if self.data.targets.is_empty() {
             return Ok(());
         }

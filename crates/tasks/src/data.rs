@@ -273,7 +273,10 @@ pub(crate) fn fit_vocabulary(tokenizer: &Tokenizer, config: &mut RunConfig) -> R
         given if given < tokens => {
             return Err(Error::new(
                 format!("the tokenizer has {tokens} tokens, but model.vocabulary is {given}"),
-                format!("leave model.vocabulary out, and it will be {tokens}"),
+                match &config.task.init {
+                    Some(_) => "use the tokenizer that the model was trained with".to_owned(),
+                    None => format!("leave model.vocabulary out, and it will be {tokens}"),
+                },
             ));
         }
         _ => {}

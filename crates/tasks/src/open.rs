@@ -143,7 +143,9 @@ impl OpenModel {
     /// Are these tokens of this model, and do they fit its context?
     pub fn check(&self, ids: &[u32]) -> Result<()> {
         let config = self.model.config();
-        let (vocabulary, context) = (config.vocabulary(), config.context());
+        let vocabulary = config.vocabulary();
+        // Recurrent and convolutional models have windows of training, and no longest text.
+        let context = self.model.generates().map_or(config.context(), Generates::context);
         if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
             let message = format!("there is no token {id}: the model has {vocabulary}");
             return Err(Error::new(message, "tokens count from 0"));

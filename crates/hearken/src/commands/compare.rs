@@ -26,11 +26,11 @@ pub(crate) struct Arguments {
     study: Option<String>,
 
     /// Small models and short training: at most five minutes on two cores
-    #[arg(long)]
+    #[arg(long, requires = "study")]
     quick: bool,
 
     /// Only these contenders
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "study")]
     only: Vec<String>,
 
     /// Train for this share of the usual steps, from 0.001 to 10: less is a sketch
@@ -46,24 +46,24 @@ pub(crate) struct Arguments {
     seed: u64,
 
     /// A text of your own, for studies of language models [default: generated stories]
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "study")]
     data: Vec<PathBuf>,
 
     /// Refuse to begin, if it would take longer than this
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, requires = "study")]
     minutes: Option<f64>,
 
     /// The page that is written; the numbers go to the same name with .json
     /// [default: compare-STUDY.html]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "study")]
     out: Option<PathBuf>,
 
     /// Write each chart to a file in this directory, too: STUDY-TITLE.svg
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", requires = "study")]
     svg: Option<PathBuf>,
 
     /// Print the numbers as JSON in place of tables
-    #[arg(long)]
+    #[arg(long, requires = "study")]
     json: bool,
 
     /// Show no progress
@@ -134,7 +134,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn request(study: &'static Study, arguments: &Arguments) -> Result<Request, Failure> {
-    let contenders = study.choose(&arguments.only)?;
+    let only: Vec<String> = arguments.only.iter().map(|name| name.trim().to_owned()).collect();
+    let contenders = study.choose(&only)?;
     if !arguments.data.is_empty() && !study.reads_text {
         return Err(Failure::input(
             format!("the study {} reads no text", study.name),

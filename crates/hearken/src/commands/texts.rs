@@ -25,7 +25,7 @@ pub(crate) struct LineArguments {
     #[arg(long, value_name = "TEXT")]
     text: Vec<String>,
 
-    /// The key of the text in JSON lines; with it, standard input has JSON lines, too
+    /// The key of the text in JSON lines; with it, standard input and pipes have JSON lines, too
     /// [default: text]
     #[arg(long, value_name = "KEY")]
     field: Option<String>,
@@ -91,7 +91,10 @@ impl LineArguments {
     }
 
     fn read_texts(&self, pairs: bool) -> Result<Given, Failure> {
-        let has_fields = |input: &String| input == "-" || is_json(Path::new(input));
+        let has_fields = |input: &String| {
+            let path = Path::new(input);
+            input == "-" || is_json(path) || is_pipe(path)
+        };
         if self.field.is_some() && !self.inputs.iter().any(has_fields) {
             return Err(Failure::input(
                 "--field names a key of JSON lines, and no file of them is given",
@@ -105,7 +108,7 @@ impl LineArguments {
                 self.read_stdin_into(pairs, &mut given)?;
             } else if path.is_file() || is_pipe(path) {
                 let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
-                let json = is_json(path);
+                let json = is_json(path) || self.field.is_some() && is_pipe(path);
                 self.read_lines(BufReader::new(file), input, json, pairs, &mut given)?;
             } else if path.is_dir() {
                 return Err(Failure::input(

@@ -300,6 +300,18 @@ fn pairs_are_learned_judged_and_gone_on_with() {
     let judged = run(&mut here(&["eval", "--model", "third", "--json"])).succeeded().stdout;
     let judged: Value = serde_json::from_str(&judged).unwrap();
     assert!(judged["metrics"]["loss"].is_f64() && judged["metrics"]["bleu"].is_null(), "{judged}");
+    // It may be judged by pairs, too; without them there is nothing to search.
+    let with = |rest: &[&str]| run(&mut here(&[&["eval", "--model", "third"], rest].concat()));
+    assert!(with(&["--data", "pairs.tsv"]).succeeded().stdout.contains("if the source is copied"));
+    with(&["--beams", "2"]).refused("nothing to search");
+    with(&["--data", "book.txt", "--target", "missing.es"]).refused("missing.es");
+    // What --init would ignore is refused; dropout is kept.
+    let mut layers = here(&[&two[..7], &["--out", "fourth", "--layers", "3"]].concat());
+    run(&mut layers).refused("model.layers is set, and first is taken as it is");
+    let dropout = [&two[..7], &["--out", "fourth", "--dropout", "0.25", "--steps", "1"]].concat();
+    run(&mut here(&dropout)).succeeded();
+    let config = std::fs::read_to_string(dir.path().join("fourth/config.toml")).unwrap();
+    assert!(config.contains("attention = 0.25"), "{config}");
 }
 
 #[test]
@@ -339,6 +351,8 @@ fn bad_pairs_are_named_with_file_and_line() {
         "c.txt holds no pairs of source and target",
     );
     refused(&[], &["--source", "a.en"], "--target");
+    refused(&[], &[], "for pairs of your own, and none are named");
+    refused(&[], &["--task", "denoise"], "no text to take spans out of");
     // Targets that would not be read.
     let both = ["--source", "a.en", "--target", "a.es"];
     refused(&[], &[&both[..], &["--config", "nanogpt-cpu"]].concat(), "is no encoder-decoder");

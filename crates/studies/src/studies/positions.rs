@@ -190,10 +190,12 @@ fn report(outcome: &mut Outcome, found: &[Found<f64>]) {
     let number = |x: f64| format!("{x:.3}");
     for multiple in MULTIPLES {
         let samples = at(&lines, (multiple * LENGTH) as f64);
-        // At the trained length, RoPE's scalings are RoPE.
+        // At the trained length, RoPE and its scalings are one: the first stands for all.
+        let is_rope = |name: &str| name.starts_with("rope");
+        let rope = samples.iter().map(|(name, _)| name.clone()).find(|name| is_rope(name));
         let samples: Vec<_> = samples
             .into_iter()
-            .filter(|(name, _)| multiple > 1 || !name.starts_with("rope-"))
+            .filter(|(name, _)| multiple > 1 || !is_rope(name) || Some(name) == rope.as_ref())
             .collect();
         if samples.is_empty() {
             continue;
@@ -230,6 +232,12 @@ fn change(line: &Line, number: impl Fn(f64) -> String) -> Option<String> {
         return None;
     }
     let differences: Vec<f64> = near.values.iter().zip(&far.values).map(|(a, b)| b - a).collect();
+    if number(near.mean()) == number(far.mean()) {
+        let (name, stays) = (&line.name, number(near.mean()));
+        return Some(format!(
+            "from {LENGTH} to {longest} tokens, the loss of {name} stays at {stays}"
+        ));
+    }
     let what = if differences.iter().all(|d| *d < 0.0) {
         "falls"
     } else if differences.iter().all(|d| *d > 0.0) {
@@ -279,7 +287,8 @@ mod tests {
         let said = line(&[1.0, 2.0], &[2.0, 3.0]).unwrap();
         assert_eq!(said, "from 64 to 512 tokens, the loss of rope rises from 1.5 to 2.5");
         assert!(line(&[2.0, 2.0], &[1.0, 1.0]).unwrap().contains("falls from 2.0 to 1.0"));
-        assert!(line(&[1.0, 2.0], &[2.0, 1.0]).unwrap().contains("depending on the seed"));
+        assert!(line(&[1.0, 2.0], &[2.0, 1.1]).unwrap().contains("depending on the seed"));
+        assert!(line(&[1.0, 2.0], &[1.01, 2.01]).unwrap().ends_with("stays at 1.5"));
         assert_eq!(line(&[f64::NAN], &[1.0]), None);
         let points = vec![(64.0, [1.0].into_iter().collect())];
         let table = Line { name: "learned".to_owned(), color: 0, points };

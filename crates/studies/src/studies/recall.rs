@@ -51,7 +51,7 @@ pub(crate) const STUDY: Study = Study {
         },
     ],
     reads_text: false,
-    minutes: [3.0, 20.0],
+    minutes: [3.0, 16.0],
     run,
 };
 

@@ -109,7 +109,11 @@ fn perplexity(bits_per_byte: f64, bytes_per_token: f64) -> f64 {
 
 /// A perplexity for people.
 fn short(perplexity: f64) -> String {
-    if perplexity < 1000.0 { format!("{perplexity:.2}") } else { thousands(perplexity) }
+    match perplexity {
+        x if x < 1e3 => format!("{x:.2}"),
+        x if x < 1e9 => thousands(x),
+        x => format!("{x:.2e}"),
+    }
 }
 
 /// The text with as much held out as is judged, so that all are judged by the same bytes.

@@ -173,6 +173,9 @@ impl Task for Seq2Seq {
     }
 
     fn exhibits(&mut self) -> Result<Exhibits> {
+        if !self.model.config().attends_to_source() {
+            return Ok(Exhibits::default());
+        }
         let mut body = String::from("<div class=\"heads\">\n");
         let mut shown = 0;
         for [source, said] in self.translated(4 * ALIGNED)? {

@@ -67,6 +67,21 @@ impl Order {
         rounds: usize,
         segments: Option<&[u32]>,
     ) -> Self {
+        let half = directions.dims::<2>()[0] / rounds.max(1);
+        let every = vec![half; x.dims::<3>()[0]];
+        Self::by_first_directions(x, heads, directions, rounds, &every, segments)
+    }
+
+    /// The same, where sequence b takes the first `halves[b]` directions of each round: it has
+    /// 2·`halves[b]` buckets, whoever shares the batch.
+    pub fn by_first_directions(
+        x: &Tensor,
+        heads: usize,
+        directions: &Tensor,
+        rounds: usize,
+        halves: &[usize],
+        segments: Option<&[u32]>,
+    ) -> Self {
         let ([batch, tokens, columns], [all, width]) = (x.dims(), directions.dims());
         assert!(
             columns == heads * width && rounds > 0 && all.is_multiple_of(rounds) && all > 0,
@@ -75,7 +90,11 @@ impl Order {
             directions.shape()
         );
         assert_segments(segments, x.shape());
-        let half = all / rounds;
+        let most = all / rounds;
+        assert!(
+            halves.len() == batch && halves.iter().all(|half| (1..=most).contains(half)),
+            "{halves:?} of {most} directions for {batch} sequences"
+        );
         let count = if tokens == 0 { 0 } else { batch * heads * rounds };
         let mut places = vec![0_u32; count * tokens];
         let mut slots = vec![0_u32; count * tokens];
@@ -84,7 +103,8 @@ impl Order {
             let (b, h, r) = (row.start / (heads * rounds), row.start / rounds % heads, row.start % rounds);
             let x = &x.data()[b * tokens * columns + h * width..];
             let x = Matrix::strided(x, tokens, width, columns);
-            let directions = &directions.data()[r * half * width..];
+            let half = halves[b];
+            let directions = &directions.data()[r * most * width..];
             let directions = Matrix::new(directions, half, width).transposed();
             let segments = segments.map(|all| &all[b * tokens..(b + 1) * tokens]);
             scratch::with(tokens * half, |products| {

@@ -133,9 +133,10 @@ fn write(
         let mut metrics: serde_json::Map<String, serde_json::Value> =
             judged.metrics.iter().map(|m| (m.name.clone(), json!(m.value))).collect();
         metrics.insert("perplexity".to_owned(), json!(loss.map(f64::exp)));
+        let read = [arguments.paths(), arguments.target.clone()].concat();
         let mut report = json!({
             "model": model.directory,
-            "data": arguments.paths(),
+            "data": read,
             "metrics": metrics,
             "translated": judged.translated,
             "tokens": judged.tokens,

@@ -19,8 +19,12 @@ impl Report<'_> {
             self.write_stage(stage, terminal, out)?;
         }
         let list = |key: &str| found[key].as_array().cloned().unwrap_or_default();
-        writeln!(out, "\n{}", terminal.bold("heads: where their weights go"))?;
-        for head in list("heads") {
+        let heads = list("heads");
+        // Linear attention and hashes have no weights of single tokens.
+        if !heads.is_empty() {
+            writeln!(out, "\n{}", terminal.bold("heads: where their weights go"))?;
+        }
+        for head in heads {
             let site = head["site"].as_str().unwrap_or_default();
             let stack = if site.starts_with("encoder.") { "encoder " } else { "" };
             let role = match head["role"].as_str() {

@@ -118,9 +118,9 @@ pub(crate) struct Arguments {
     draft_tokens: u8,
 
     /// Search among the K most likely tokens for one unlike those before: (1 − A)·p − A·likeness
-    #[arg(long, value_name = "A,K", value_parser = parse_contrastive, allow_negative_numbers = true,
+    #[arg(long, value_name = "A,K", value_parser = parse_contrastive, allow_hyphen_values = true,
         conflicts_with_all = ["beams", "samples", "temperature", "top_k", "top_p", "min_p",
-            "repetition_penalty", "seed"])]
+            "repetition_penalty", "seed", "uncalibrated"])]
     contrastive: Option<Contrastive>,
 
     /// Stop before this text (may be given several times)
@@ -282,6 +282,10 @@ impl Job {
             (None, None) => Decoding::Sample(sampling(arguments)?),
             (None, Some(contrastive)) => {
                 contrastive.validate()?;
+                if arguments.cache == CacheChoice::None {
+                    let message = "contrastive search reads its candidates after a cache, and --cache is none";
+                    return Err(Failure::input(message, "leave --cache out"));
+                }
                 Decoding::Contrast(contrastive)
             }
             (Some(beams), _) => search(arguments, beams)?,

@@ -185,7 +185,9 @@ impl<W: Write> Writer<'_, W> {
             }
             writeln!(self.out, "{}", visible_json(&format!("{object:#}")))?;
         }
-        if let Some(Acceptance { drafted, kept, steps }) = drafts.filter(|_| !self.form.is_json()) {
+        if let Some(Acceptance { drafted, kept, steps }) =
+            drafts.filter(|drafts| drafts.drafted > 0 && !self.form.is_json())
+        {
             let share = 100.0 * kept as f64 / drafted.max(1) as f64;
             say!("kept {kept} of {drafted} drafted tokens ({share:.0} %) in {steps} steps");
         }

@@ -16,11 +16,11 @@ use crate::layers::Dropout;
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::taps::Place;
+use hearken_tensor::Var;
 use hearken_tensor::ops::lsh_attention::{LshAttend, Order, lsh_attention};
 use hearken_tensor::ops::reshape::reshape;
 use hearken_tensor::ops::rms_norm::rms_norm;
 use hearken_tensor::ops::slice::slice;
-use hearken_tensor::{Tensor, Var};
 use std::sync::Arc;
 
 /// The most buckets of a round that are chosen by the length: more cost more to find than they save.
@@ -61,21 +61,16 @@ impl Lsh {
         Self { heads, causal, chunk, buckets, rounds, directions, dropout }
     }
 
-    /// The directions (rounds·N/2, D) for N buckets of so many tokens.
-    fn directions(&self, tokens: usize, pass: &Pass) -> Tensor {
-        let all = self.directions.of(pass);
-        let [rows, width] = all.dims();
-        let most = rows / self.rounds;
-        let half = match self.buckets {
+    /// Half the number of buckets of each row: by its own tokens, so that padding changes nothing.
+    fn halves(&self, layout: &Layout, [batch, tokens]: [usize; 2], most: usize) -> Vec<usize> {
+        let half = |tokens: usize| match self.buckets {
             0 => tokens.div_ceil(self.chunk).div_ceil(2).clamp(1, most),
             _ => most,
         };
-        if half == most || all.is_dry() {
-            return if half == most { all } else { Tensor::unset([self.rounds * half, width]) };
+        match &layout.lengths {
+            Some(lengths) => lengths.iter().map(|length| half(*length)).collect(),
+            None => vec![half(tokens); batch],
         }
-        let rounds = all.data().chunks_exact(most * width);
-        let first: Vec<f32> = rounds.flat_map(|round| &round[..half * width]).copied().collect();
-        Tensor::new([self.rounds * half, width], &first)
     }
 
     /// Of a packed projection to shared queries and keys, and values (B, T, H·D + H·Dv), to itself:
@@ -93,8 +88,17 @@ impl Lsh {
         let k = rms_norm(&reshape(q.clone(), [batch, tokens, heads, width]), None, EPS);
         let k = reshape(k, [batch, tokens, heads * width]);
         let segments = segments(pass.layout(), tokens);
-        let directions = self.directions(tokens, pass);
-        let order = Order::by_hash(q.value(), heads, &directions, self.rounds, segments.as_deref());
+        let directions = self.directions.of(pass); // (rounds·N/2, D)
+        let most = directions.dims::<2>()[0] / self.rounds;
+        let halves = self.halves(pass.layout(), [batch, tokens], most);
+        let order = Order::by_first_directions(
+            q.value(),
+            heads,
+            &directions,
+            self.rounds,
+            &halves,
+            segments.as_deref(),
+        );
         let (chunk, causal, scale) = (self.chunk, self.causal, 1.0 / width as f32);
         let attend = LshAttend { chunk, causal, scale, segments };
         let mixed = lsh_attention(&q, &k, &v, &order, &attend); // (B, T, H·Dv)
