@@ -53,7 +53,7 @@ pub fn html(study: &Study, request: &Request, outcome: &Outcome, made: &Made) ->
         contenders,
         quick => request.quick,
         effort => (request.effort != 1.0).then(|| format!("{}", request.effort)),
-        findings => outcome.findings.clone(),
+        findings => outcome.findings.iter().map(|text| unbroken(text)).collect::<Vec<String>>(),
         method => outcome.method.clone(),
         drawings => outcome.drawings.iter().map(drawing).collect::<Vec<Value>>(),
         listings => outcome.listings.iter().map(listing).collect::<Vec<Value>>(),
@@ -67,9 +67,14 @@ pub fn html(study: &Study, request: &Request, outcome: &Outcome, made: &Made) ->
         .map_err(|error| Error::new(format!("the page: {error}"), "this is a bug in its template"))
 }
 
+/// Numbers keep their units in one line.
+fn unbroken(text: &str) -> String {
+    text.replace(" %", "\u{a0}%").replace(" µs", "\u{a0}µs")
+}
+
 /// When a difference is called one, for readers.
 const RULE: &str = "Figures are means over seeds (times: over repeated runs), with the lowest and the \
-    highest in brackets. A sentence calls a difference one only if there are at least three seeds or \
+    highest in brackets where they differ. A sentence calls a difference one only if there are at least three seeds or \
     runs on both sides, their ranges do not overlap, and the means are further apart than the wider \
     range. \"No difference was found\" does not mean that there is none. Who diverged with any seed \
     is named and not ranked.";
@@ -119,7 +124,7 @@ pub fn text(outcome: &Outcome, width: usize) -> Vec<String> {
             // The page and the JSON have room for them.
             lines.push(format!("{} (without ranges)", table.title));
             let rows: Vec<Vec<String>> = table.rows.iter().map(|row| without_ranges(row)).collect();
-            (columns_of(table, &rows).within(width), rows)
+            (columns_of(table, &rows).fitting(width, &["parameters", "time"]), rows)
         };
         lines.push(columns.head());
         lines.extend(rows.iter().map(|row| columns.row(row)));

@@ -43,16 +43,14 @@ impl Sample {
         !self.values.is_empty() && self.values.iter().all(|value| value.is_finite())
     }
 
-    /// `1.234 (1.230–1.240)`; the mean alone, if there is one seed; `diverged`, if a value is not
-    /// finite.
+    /// `1.234 (1.230–1.240)`; the mean alone, if there is one seed or all look the same; `diverged`, if
+    /// a value is not finite.
     pub fn show(&self, number: impl Fn(f64) -> String) -> String {
-        match self.values.len() {
-            _ if !self.is_finite() => "diverged".to_owned(),
-            1 => number(self.mean()),
-            _ => {
-                format!("{} ({}–{})", number(self.mean()), number(self.low()), number(self.high()))
-            }
+        if !self.is_finite() {
+            return "diverged".to_owned();
         }
+        let [mean, low, high] = [self.mean(), self.low(), self.high()].map(number);
+        if low == high { mean } else { format!("{mean} ({low}–{high})") }
     }
 }
 
@@ -221,15 +219,18 @@ mod tests {
         let said = best("the lowest loss", Better::Lower, &clear, number);
         assert_eq!(
             said,
-            "a has the lowest loss, 1.0 (1.0–1.0); the next is b with 2.0 (2.0–2.0); c diverged with \
-             3 of 3 seeds and is not ranked"
+            "a has the lowest loss, 1.0; the next is b with 2.0; c diverged with 3 of 3 seeds and is not \
+             ranked"
         );
-        let close = [of("a", &[1.0, 1.0, 2.0]), of("b", &[2.0, 1.0, 1.0]), of("c", &[9.0; 3])];
+        let close = [of("a", &[1.0, 1.0, 2.0]), of("b", &[2.0, 1.0, 1.2]), of("c", &[9.0; 3])];
         let said = best("the lowest loss", Better::Lower, &close, number);
-        assert!(said.ends_with("no difference was found to b (1.3)"), "{said}");
+        assert_eq!(
+            said,
+            "a has the lowest loss, 1.3 (1.0–2.0), but no difference was found to b (1.4)"
+        );
         let tie = [of("a", &[1.0; 3]), of("b", &[1.0, 1.0, 1.01]), of("c", &[9.0; 3])];
         let said = best("the lowest loss", Better::Lower, &tie, number);
-        assert_eq!(said, "a, b share the lowest loss, 1.0; the next is c with 9.0 (9.0–9.0)");
+        assert_eq!(said, "a, b share the lowest loss, 1.0; the next is c with 9.0");
         let said = best("the lowest loss", Better::Lower, &tie[..2], number);
         assert_eq!(said, "a, b share the lowest loss, 1.0");
         let one = [of("a", &[1.0]), of("b", &[2.0])];
@@ -249,7 +250,7 @@ mod tests {
         // A contender that diverged once is not ranked, and said to have diverged.
         let once = [of("a", &[1.0, 1.0, f64::NAN]), of("b", &[2.0; 3])];
         let said = best("the lowest loss", Better::Lower, &once, number);
-        assert!(said.starts_with("b has the lowest loss, 2.0 (2.0–2.0), as nobody else is left"));
+        assert!(said.starts_with("b has the lowest loss, 2.0, as nobody else is left"));
         assert!(said.ends_with("; a diverged with 1 of 3 seeds and is not ranked"), "{said}");
         let none = [of("a", &[f64::NAN]), of("b", &[f64::NAN])];
         let said = best("the lowest loss", Better::Lower, &none, number);

@@ -267,8 +267,8 @@ impl Alignment {
             (0..=seen.len()).take_while(|i| seen.iter().any(|(seen, _)| *seen == name(*i))).count();
         if layers == 0 {
             return Err(Error::new(
-                "the model has no attention to the source that could be shown",
-                "one with a fixed vector has none: leave --show-alignment and --svg out",
+                "no layer of the model attends to the source: there is no alignment",
+                "a fixed vector has none: leave --show-alignment and --svg out",
             ));
         }
         let layer = layer.unwrap_or(layers - 1);

@@ -37,14 +37,21 @@ pub(crate) fn check_out(
         Ok(file) => file.parent().map(Path::to_owned),
         Err(_) => folder.canonicalize().ok(),
     };
-    if folder.is_some() && folder == model.canonicalize().ok() {
+    // A picture or a page is not taken for a part of the model.
+    if !is_shown(out) && folder.is_some() && folder == model.canonicalize().ok() {
         return refused(format!("{shown} is inside the model directory"));
     }
     let files = std::fs::read_dir(model).into_iter().flatten().flatten();
-    if files.map(|entry| entry.path()).any(|file| same_file(&file, out)) {
+    let mut parts = files.map(|entry| entry.path()).filter(|file| !is_shown(file));
+    if parts.any(|file| same_file(&file, out)) {
         return refused(format!("{shown} is a file of the model that is read"));
     }
     Ok(())
+}
+
+/// Is it a picture or a page, by its name?
+fn is_shown(file: &Path) -> bool {
+    file.extension().is_some_and(|end| end == "svg" || end == "html" || end == "htm")
 }
 
 /// Are both there and one file, perhaps by different links to it?
@@ -73,6 +80,8 @@ mod tests {
             std::fs::write(at(name), "something").unwrap();
         }
         std::fs::hard_link(at("model/weights"), at("link")).unwrap();
+        std::fs::hard_link(at("model/weights"), at("link.svg")).unwrap();
+        std::fs::write(at("model/old.svg"), "<svg").unwrap();
         let check = |name: &str| check_out("--out", &at(name), Some(&at("model")), &[at("text")]);
         let said = |name: &str| match check(name) {
             Ok(()) => None,
@@ -86,11 +95,14 @@ mod tests {
             ("model/new", "inside the model directory"),
             ("model/../model/weights", "inside the model directory"),
             ("link", "a file of the model"),
+            ("link.svg", "a file of the model"),
         ] {
             let said = said(name).unwrap_or_else(|| panic!("{name} is allowed"));
             assert!(said.contains(message), "{name}: {said}");
         }
-        assert_eq!(said("new"), None);
+        for name in ["new", "model/new.svg", "model/old.svg"] {
+            assert_eq!(said(name), None, "{name}");
+        }
         assert!(check_out("--out", Path::new("/dev/null"), None, &[]).is_ok());
     }
 }
