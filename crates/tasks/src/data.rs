@@ -327,18 +327,12 @@ pub(crate) fn read_text(
     let kept = path.join(TOKENIZER);
     let resumed = again && kept.exists();
     let mut notes = Vec::new();
-    let known = match given {
-        Some(tokenizer) => Some(tokenizer),
-        None if resumed => Some(Tokenizer::load(&kept)?), // a run keeps its tokens
-        None => named_tokenizer(config)?,
-    };
-    let tokenizer = match known {
-        Some(tokenizer) => tokenizer,
-        None => {
-            let (texts, bytes) = (source.texts(), Some(source.length()));
-            tokenizer_training(data, specials)
-                .train_noting(texts, bytes, report, &mut |note| notes.push(note))?
-        }
+    let tokenizer = if let Some(tokenizer) = known_tokenizer(config, place, given)? {
+        tokenizer
+    } else {
+        let (texts, bytes) = (source.texts(), Some(source.length()));
+        tokenizer_training(data, specials)
+            .train_noting(texts, bytes, report, &mut |note| notes.push(note))?
     };
     let validation = if held_out > 0.0 { Validation::Fraction(held_out) } else { Validation::None };
     let cache = path.join(TOKENS);
@@ -354,8 +348,20 @@ pub(crate) fn read_text(
     Ok(Read { tokenizer, corpus, notes })
 }
 
-/// The tokenizer that a configuration names: that of a file, or else of the model that it starts from.
-pub(crate) fn named_tokenizer(config: &RunConfig) -> Result<Option<Tokenizer>> {
+/// The tokenizer that is `given`, that a run has kept, or that its configuration names: of a file, or
+/// else of the model that it starts from. `None`, if one is to be learned.
+pub(crate) fn known_tokenizer(
+    config: &RunConfig,
+    place: &Workplace<'_>,
+    given: Option<Tokenizer>,
+) -> Result<Option<Tokenizer>> {
+    if given.is_some() {
+        return Ok(given);
+    }
+    let kept = place.path.join(TOKENIZER);
+    if place.resumed && kept.exists() {
+        return Tokenizer::load(&kept).map(Some); // a run keeps its tokens
+    }
     if let Some(path) = &config.data.tokenizer_file {
         return Tokenizer::load(path).map(Some);
     }

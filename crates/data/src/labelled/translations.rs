@@ -28,24 +28,26 @@ pub(super) struct Tabbed {
 impl Tabbed {
     pub(super) fn new(file: File, fields: &Fields) -> Self {
         let usual = Fields::default();
-        let chosen = [fields.text != usual.text, fields.label != usual.label];
-        let name = |i: usize, field: &str| if chosen[i] { field } else { NAMES[i] }.to_owned();
-        let names = [name(0, &fields.text), name(1, &fields.label)];
-        let chosen = chosen != [false; 2];
+        let [source, target] = NAMES;
+        let name = |field: &String, usual: &String, own: &str| {
+            if field == usual { own.to_owned() } else { field.clone() }
+        };
+        let names =
+            [name(&fields.text, &usual.text, source), name(&fields.label, &usual.label, target)];
+        let chosen = fields.text != usual.text || fields.label != usual.label;
         Self { input: BufReader::new(file), line: 0, names, chosen, columns: None }
     }
 
     /// Where a first line names the two texts, if it does.
     fn named(&self, cells: &[&str]) -> Result<Option<[usize; 2]>, Problem> {
         let find = |name: &String| cells.iter().position(|cell| cell.trim() == name);
-        let [source, target] = self.names.each_ref().map(find);
-        if let (Some(source), Some(target)) = (source, target) {
-            return Ok(Some([source, target]));
-        }
-        if !self.chosen {
-            return Ok(None);
-        }
-        let missing = &self.names[usize::from(source.is_some())];
+        let [source, target] = &self.names;
+        let missing = match (find(source), find(target)) {
+            (Some(source), Some(target)) => return Ok(Some([source, target])),
+            _ if !self.chosen => return Ok(None),
+            (Some(_), None) => target,
+            (None, _) => source,
+        };
         Err(Problem::new(
             format!("no field is called '{missing}': {:?}", shown(&cells.join("\t"))),
             "the first line has to name the fields that are chosen; leave the choice out if it has \

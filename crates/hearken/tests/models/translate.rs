@@ -321,7 +321,7 @@ fn bad_pairs_are_named_with_file_and_line() {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        let own = rest.iter().any(|flag| *flag == "--config");
+        let own = rest.contains(&"--config");
         let config: &[&str] = if own { &[] } else { &["--config", "translation"] };
         let mut command = hearken(&[&["train"], config, rest].concat());
         run(command.current_dir(dir.path())).refused(what);

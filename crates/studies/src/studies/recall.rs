@@ -312,11 +312,12 @@ fn add(
         percent(1.0 / SYMBOLS as f64, 1)
     );
     if exercise == Exercise::Lookup {
-        about += &format!(
+        let level = format!(
             " The level is that of a model which knows which values were read and not behind which keys: \
              right {} of the time, since values that have been shown again are left out.",
             percent(lookup::without_keys(Answers::Shown), 1)
         );
+        about.push_str(&level);
     }
     let shown = |x: f64| percent(x, 1);
     let mut drawing =

@@ -7,7 +7,7 @@
 use super::encoding::{Detail, Encoded, Encoding, Purpose};
 use crate::config::RunConfig;
 use crate::data::{
-    TOKENIZER, Workplace, encoder_specials, named_tokenizer, read_text, tokenizer_training,
+    TOKENIZER, Workplace, encoder_specials, known_tokenizer, read_text, tokenizer_training,
 };
 use hearken_base::{Error, Result};
 use hearken_data::batches::{
@@ -122,17 +122,13 @@ impl EncoderData {
         place: &Workplace<'_>,
         given: Option<Tokenizer>,
     ) -> Result<Self> {
-        let kept = place.path.join(TOKENIZER);
-        let tokenizer = match given {
-            Some(tokenizer) => tokenizer,
-            None if place.resumed && kept.exists() => Tokenizer::load(&kept)?,
-            None => match named_tokenizer(config)? {
-                Some(tokenizer) => {
-                    tokenizer.save(&kept)?; // a run keeps its tokens
-                    tokenizer
-                }
-                None => stories::word_tokenizer(),
-            },
+        let tokenizer = if let Some(tokenizer) = known_tokenizer(config, place, given)? {
+            if !place.resumed {
+                tokenizer.save(&place.path.join(TOKENIZER))?; // a run keeps its tokens
+            }
+            tokenizer
+        } else {
+            stories::word_tokenizer()
         };
         let tokenizer = Arc::new(tokenizer);
         let (seed, rows) = (config.train.seed, config.train.batch_size);
@@ -329,26 +325,20 @@ impl EncoderData {
         }
         let train = Dataset { rows: train, labels: labels.clone(), ..Dataset::default() };
         check_classes(&train, hold_out, &mut notes)?;
-        let kept = place.path.join(TOKENIZER);
-        let tokenizer = match given {
-            Some(tokenizer) => tokenizer,
-            None if place.resumed && kept.exists() => Tokenizer::load(&kept)?,
-            None => match named_tokenizer(config)? {
-                Some(tokenizer) => tokenizer,
-                None => {
-                    let texts = train.rows.iter().flat_map(|row| {
-                        let second = row.second.clone();
-                        std::iter::once(row.text.clone()).chain(second).map(Ok)
-                    });
-                    let mut note = |note| notes.push(note);
-                    let quiet = &mut hearken_data::quiet;
-                    tokenizer_training(data, Some(encoder_specials()))
-                        .train_noting(texts, None, quiet, &mut note)?
-                }
-            },
+        let tokenizer = if let Some(tokenizer) = known_tokenizer(config, place, given)? {
+            tokenizer
+        } else {
+            let texts = train.rows.iter().flat_map(|row| {
+                let second = row.second.clone();
+                std::iter::once(row.text.clone()).chain(second).map(Ok)
+            });
+            let mut note = |note| notes.push(note);
+            let quiet = &mut hearken_data::quiet;
+            tokenizer_training(data, Some(encoder_specials()))
+                .train_noting(texts, None, quiet, &mut note)?
         };
         if hold_out == HoldOut::Share && !place.resumed {
-            tokenizer.save(&kept)?;
+            tokenizer.save(&place.path.join(TOKENIZER))?;
         }
         let tokenizer = Arc::new(tokenizer);
         let encoding = encoding(config, purpose, &tokenizer, labels.len())?;

@@ -5,7 +5,7 @@
 
 use crate::config::RunConfig;
 use crate::cut::Cut;
-use crate::data::{TOKENIZER, Workplace, named_tokenizer, read_text, tokenizer_training};
+use crate::data::{TOKENIZER, Workplace, known_tokenizer, read_text, tokenizer_training};
 use crate::encoder::{HoldOut, check_unchanged};
 use crate::open;
 use hearken_base::{Error, Result};
@@ -108,17 +108,13 @@ impl PairData {
     ) -> Result<Self> {
         let generated = config.data.generates(&config.model);
         let conversion = generated.conversion().ok_or_else(|| generated.misfit())?;
-        let kept = place.path.join(TOKENIZER);
-        let tokenizer = match given {
-            Some(tokenizer) => tokenizer,
-            None if place.resumed && kept.exists() => Tokenizer::load(&kept)?,
-            None => match named_tokenizer(config)? {
-                Some(tokenizer) => {
-                    tokenizer.save(&kept)?; // a run keeps its tokens
-                    tokenizer
-                }
-                None => conversions::tokenizer(),
-            },
+        let tokenizer = if let Some(tokenizer) = known_tokenizer(config, place, given)? {
+            if !place.resumed {
+                tokenizer.save(&place.path.join(TOKENIZER))?; // a run keeps its tokens
+            }
+            tokenizer
+        } else {
+            conversions::tokenizer()
         };
         let tokenizer = Arc::new(tokenizer);
         let (frame, special) = framed(&tokenizer, stated)?;
@@ -382,14 +378,7 @@ fn tokenizer_of(
     notes: &mut Vec<String>,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Tokenizer> {
-    let kept = place.path.join(TOKENIZER);
-    if let Some(tokenizer) = given {
-        return Ok(tokenizer);
-    }
-    if place.resumed && kept.exists() {
-        return Tokenizer::load(&kept);
-    }
-    if let Some(tokenizer) = named_tokenizer(config)? {
+    if let Some(tokenizer) = known_tokenizer(config, place, given)? {
         return Ok(tokenizer);
     }
     // From both sides: a name is then the same tokens on both.
