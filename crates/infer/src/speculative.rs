@@ -3,7 +3,7 @@
 //! 2023).
 //!
 //! With p the large model's chances of the next token and q the draft's, both after the filters of
-//! [`Sampling`], a drafted token x is kept with chance min(1, p(x)/q(x)). The first that is not kept
+//! [`Sampling`](crate::sampler::Sampling), a drafted token x is kept with chance min(1, p(x)/q(x)). The first that is not kept
 //! is replaced by a draw from max(p − q, 0), renormalised, and the rest of the draft is forgotten.
 //! If all are kept, one more token is drawn from p for free. Then token x is written with chance
 //!
