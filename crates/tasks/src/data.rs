@@ -369,6 +369,20 @@ pub(crate) fn known_tokenizer(
     Tokenizer::load(&open::locate(Some(path))?).map(Some)
 }
 
+/// The same for what is made: if none is known, that of its words.
+pub(crate) fn tokenizer_or(
+    made: fn() -> Tokenizer,
+    config: &RunConfig,
+    place: &Workplace<'_>,
+    given: Option<Tokenizer>,
+) -> Result<Tokenizer> {
+    let Some(tokenizer) = known_tokenizer(config, place, given)? else { return Ok(made()) };
+    if !place.resumed {
+        tokenizer.save(&place.path.join(TOKENIZER))?; // a run keeps its tokens
+    }
+    Ok(tokenizer)
+}
+
 /// How the tokenizer of a configuration is learned.
 pub(crate) fn tokenizer_training(
     data: &DataConfig,

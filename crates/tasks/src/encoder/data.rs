@@ -7,7 +7,8 @@
 use super::encoding::{Detail, Encoded, Encoding, Purpose};
 use crate::config::RunConfig;
 use crate::data::{
-    TOKENIZER, Workplace, encoder_specials, known_tokenizer, read_text, tokenizer_training,
+    TOKENIZER, Workplace, encoder_specials, known_tokenizer, read_text, tokenizer_or,
+    tokenizer_training,
 };
 use hearken_base::{Error, Result};
 use hearken_data::batches::{
@@ -122,14 +123,7 @@ impl EncoderData {
         place: &Workplace<'_>,
         given: Option<Tokenizer>,
     ) -> Result<Self> {
-        let tokenizer = if let Some(tokenizer) = known_tokenizer(config, place, given)? {
-            if !place.resumed {
-                tokenizer.save(&place.path.join(TOKENIZER))?; // a run keeps its tokens
-            }
-            tokenizer
-        } else {
-            stories::word_tokenizer()
-        };
+        let tokenizer = tokenizer_or(stories::word_tokenizer, config, place, given)?;
         let tokenizer = Arc::new(tokenizer);
         let (seed, rows) = (config.train.seed, config.train.batch_size);
         let labels = exercise.labels();

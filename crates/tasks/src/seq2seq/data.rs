@@ -5,7 +5,9 @@
 
 use crate::config::RunConfig;
 use crate::cut::Cut;
-use crate::data::{TOKENIZER, Workplace, known_tokenizer, read_text, tokenizer_training};
+use crate::data::{
+    TOKENIZER, Workplace, known_tokenizer, read_text, tokenizer_or, tokenizer_training,
+};
 use crate::encoder::{HoldOut, check_unchanged};
 use crate::open;
 use hearken_base::{Error, Result};
@@ -108,14 +110,7 @@ impl PairData {
     ) -> Result<Self> {
         let generated = config.data.generates(&config.model);
         let conversion = generated.conversion().ok_or_else(|| generated.misfit())?;
-        let tokenizer = if let Some(tokenizer) = known_tokenizer(config, place, given)? {
-            if !place.resumed {
-                tokenizer.save(&place.path.join(TOKENIZER))?; // a run keeps its tokens
-            }
-            tokenizer
-        } else {
-            conversions::tokenizer()
-        };
+        let tokenizer = tokenizer_or(conversions::tokenizer, config, place, given)?;
         let tokenizer = Arc::new(tokenizer);
         let (frame, special) = framed(&tokenizer, stated)?;
         let (seed, rows) = (config.train.seed, config.train.batch_size);
