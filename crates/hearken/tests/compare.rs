@@ -24,7 +24,7 @@ fn a_sketch_writes_a_page_and_its_numbers() {
         "--only",
         "gru, transformer",
         "--svg",
-        ".",
+        "charts",
     ];
     let output = hearken(directory.path(), &arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -33,7 +33,7 @@ fn a_sketch_writes_a_page_and_its_numbers() {
     assert!(text(&output.stderr).contains("look:    compare-recall.html"));
     let page = std::fs::read_to_string(directory.path().join("compare-recall.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("no winner is claimed"));
-    let picture = directory.path().join("recall-copying.svg");
+    let picture = directory.path().join("charts/recall-copying.svg");
     assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
     let numbers = std::fs::read(directory.path().join("compare-recall.json")).unwrap();
     let numbers: serde_json::Value = serde_json::from_slice(&numbers).unwrap();
@@ -61,7 +61,7 @@ fn bad_requests_are_answered_before_anything_is_trained() {
         (&["recall", "--minutes", "-1"], "--minutes is -1", "how long studies take"),
         (&["recall", "--minutes", "NaN"], "--minutes is NaN", "how long studies take"),
         (&["recall", "--effort", "0"], "--effort is 0", "0.1 a sketch"),
-        (&["recall", "--svg", "missing"], "--svg missing is no directory", "one that exists"),
+        (&["recall", "--svg", "/dev/null/x"], "cannot make the directory", "name another"),
         (&["recall", "--data", "x.txt"], "reads no text", "leave --data out"),
         (&["recall", "--out", "missing/x.html"], "cannot write", "directory that exists"),
         (&["recall", "--out", "x.json"], "where the numbers go", "report.html"),

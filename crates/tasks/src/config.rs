@@ -128,6 +128,12 @@ impl DataConfig {
         let usual = if model.has_source() { Generated::Dates } else { Generated::Stories };
         self.generated.unwrap_or(usual)
     }
+
+    /// What the data is called: as its first file, without the ending.
+    pub fn name(&self) -> String {
+        let name = self.paths.first().and_then(|path| path.file_stem()).unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
 }
 
 impl Default for DataConfig {

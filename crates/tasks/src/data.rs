@@ -4,7 +4,7 @@ mod random;
 
 use crate::batch::evaluation_rows;
 use crate::config::{DataConfig, Generated, RunConfig, TokenizerKind, WindowsKind};
-use crate::encoder::DIGEST;
+use crate::held_out::DIGEST;
 use crate::open;
 use hearken_base::{Error, Result};
 use hearken_data::batches::{
@@ -199,7 +199,6 @@ impl TextData {
                 Box::new(ConsecutiveWindows::new(corpus.train, rows, length)?)
             }
         };
-        let name = data.paths.first().and_then(|path| path.file_stem()).unwrap_or_default();
         // A line end if there is such a token, else the first token of what is held out.
         let mut prompt = tokenizer.encode("\n").unwrap_or_default();
         if prompt.is_empty() {
@@ -220,7 +219,7 @@ impl TextData {
             batches,
             validation: held.map(|windows| Box::new(windows) as Box<dyn Examples>),
             floor: None,
-            name: name.to_string_lossy().into_owned(),
+            name: data.name(),
             why_training_is_above: None,
             notes,
         })

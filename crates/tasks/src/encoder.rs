@@ -19,9 +19,9 @@ mod spans;
 mod tags;
 mod task;
 
+pub use crate::held_out::HoldOut;
 pub use confidence::calibrated;
-pub(crate) use data::{DIGEST, check_unchanged};
-pub use data::{EncoderData, Held, HoldOut};
+pub use data::{EncoderData, Held};
 pub use encoding::Purpose;
 pub(crate) use objective::{shortened, table};
 pub use task::{EncoderTask, Evaluated, evaluate};

@@ -31,6 +31,7 @@ pub mod encoder;
 mod exhibits;
 mod expert_use;
 pub mod few_shot;
+mod held_out;
 pub mod metrics;
 pub mod next_token;
 pub mod observe;

@@ -11,6 +11,7 @@
 
 mod data;
 mod judge;
+mod sides;
 mod task;
 
 pub(crate) use data::framed;

@@ -75,7 +75,8 @@ fn config(dir: &Path, kind: &str) -> RunConfig {
                 file("book.txt", rows().iter().map(|pair| pair.join(" ")).collect());
             config.task.denoise = true;
         }
-        _ => {}
+        // Dates, whose tokens are known.
+        _ => config.data.vocabulary = None,
     }
     config
 }
@@ -176,6 +177,11 @@ fn what_cannot_be_used_is_counted_or_named() {
     };
     let why = refuse(&|config| config.model.set_context(2));
     assert!(why.starts_with("62 of 62 training pairs are longer than 2 tokens"), "{why}");
+    let why = refuse(&|config| {
+        config.data.paths.clear();
+        config.data.vocabulary = Some(400);
+    });
+    assert!(why.starts_with("the configuration is for pairs of your own"), "{why}");
     let why = refuse(&|config| {
         config.data.paths.clear();
         config.model.set_context(8);

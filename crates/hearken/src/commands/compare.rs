@@ -10,6 +10,7 @@ use hearken::studies::{Request, Study, all, find};
 use hearken::train::files;
 use hearken::train::interrupt;
 use hearken::train::progress::Mode;
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -58,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", requires = "study")]
     out: Option<PathBuf>,
 
-    /// Write each chart to a file in this directory, too: STUDY-TITLE.svg
+    /// Write each chart to a file in this directory, too, which is made: STUDY-TITLE.svg
     #[arg(long, value_name = "DIRECTORY", requires = "study")]
     svg: Option<PathBuf>,
 
@@ -87,11 +88,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let page = arguments.out.clone().unwrap_or_else(|| format!("compare-{name}.html").into());
     let numbers = page.with_extension("json");
     check_place(&page, &numbers, &arguments.data)?;
-    if let Some(directory) = arguments.svg.as_deref().filter(|directory| !directory.is_dir()) {
-        return Err(Failure::input(
-            format!("--svg {} is no directory", directory.display()),
-            "name one that exists",
-        ));
+    if let Some(directory) = &arguments.svg {
+        fs::create_dir_all(directory).map_err(|error| {
+            let message = format!("cannot make the directory --svg {}", directory.display());
+            Failure::input(format!("{message}: {error}"), "name another one")
+        })?;
     }
     let started = Instant::now();
     let outcome = (study.run)(&request)?;

@@ -10,7 +10,9 @@ use crate::data::{
     TOKENIZER, Workplace, encoder_specials, known_tokenizer, read_text, tokenizer_or,
     tokenizer_training,
 };
+use crate::held_out::{HoldOut, check_unchanged, parted};
 use hearken_base::{Error, Result};
+use hearken_data::Progress;
 use hearken_data::batches::{
     Batches, Examples, IGNORED, Masked, Masking, RandomWindows, Shuffled, Windows,
 };
@@ -18,18 +20,12 @@ use hearken_data::frames::{Feature, Features, Frame, Made, Surrounded, Target};
 use hearken_data::labelled::{self, Answer, Dataset, Fields, Row};
 use hearken_data::stories::{self, Exercise, MaskedBound};
 use hearken_data::tokenizer::{Special, Tokenizer};
-use hearken_data::{Digest, Progress};
 use hearken_nn::config::{EncoderConfig, HeadConfig, ModelConfig};
 use hearken_tensor::rng::Rng;
-use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Batches of similar lengths are made of so many.
 const POOL: usize = 50;
-/// What the rows were when a run began.
-pub(crate) const DIGEST: &str = "data.digest";
-
 /// What is held out, or asked about.
 pub struct Held {
     /// Rows of the data; none of running text.
@@ -81,15 +77,6 @@ pub struct EncoderData {
     pub(crate) weights: Option<Vec<f32>>,
     /// How many numbers a row has.
     outputs: usize,
-}
-
-/// Which part of the data is held out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldOut {
-    /// What the configuration says.
-    Share,
-    /// All of it: nothing is learned from.
-    Everything,
 }
 
 impl EncoderData {
@@ -269,7 +256,7 @@ impl EncoderData {
             labels: Vec::new(),
             floor: None,
             ceiling: None,
-            name: name_of(config),
+            name: config.data.name(),
             notes: read.notes,
             weights: None,
             outputs: 1,
@@ -293,31 +280,20 @@ impl EncoderData {
         };
         let known = config.model.labels().filter(|labels| !labels.is_empty());
         let all = labelled::read(&data.paths, ask, &fields, known)?;
-        let mut notes = all.notes.clone();
+        let (mut notes, labels) = (all.notes.clone(), all.labels.clone());
         check_unchanged(&all, place)?;
         let outputs = check_outputs(&all, config)?;
-        let files = all.files.clone();
-        let (train, held, labels, held_files) = match hold_out {
-            HoldOut::Everything => (Vec::new(), all.rows, all.labels, all.files),
-            HoldOut::Share if !data.held_out.is_empty() => {
-                let held = labelled::read(&data.held_out, ask, &fields, Some(&all.labels))?;
-                check_outputs(&held, config)?;
-                (all.rows, held.rows, all.labels, held.files)
-            }
-            HoldOut::Share => {
-                let split = all.split(data.validation, config.train.seed);
-                let take = |rows: &[usize]| -> Vec<Row> {
-                    rows.iter().filter_map(|row| all.rows.get(*row)).cloned().collect()
-                };
-                let (train, held) = (take(&split.train), take(&split.validation));
-                (train, held, all.labels, all.files)
-            }
-        };
-        let mut held = held;
-        if purpose == Purpose::Pairs {
-            check_partners(config, &train, &mut held, &mut notes)?;
+        let mut own = None;
+        if hold_out == HoldOut::Share && !data.held_out.is_empty() {
+            let held = labelled::read(&data.held_out, ask, &fields, Some(&labels))?;
+            check_outputs(&held, config)?;
+            notes.extend(held.notes.iter().cloned());
+            own = Some(held);
         }
-        let train = Dataset { rows: train, labels: labels.clone(), ..Dataset::default() };
+        let [train, mut held] = parted(all, own, hold_out, config);
+        if purpose == Purpose::Pairs {
+            check_partners(config, &train.rows, &mut held.rows, &mut notes)?;
+        }
         check_classes(&train, hold_out, &mut notes)?;
         let tokenizer = if let Some(tokenizer) = known_tokenizer(config, place, given)? {
             tokenizer
@@ -336,40 +312,22 @@ impl EncoderData {
         }
         let tokenizer = Arc::new(tokenizer);
         let encoding = encoding(config, purpose, &tokenizer, labels.len())?;
-        let frame = encoding.frame.clone();
-        let encode = |rows: &[Row],
-                      files: &[PathBuf],
-                      what: &str,
-                      notes: &mut Vec<String>|
-         -> Result<Encoded> {
-            let encoded = encoding.all(rows.iter())?;
-            if let Some(first) = encoded.cut.first {
-                notes.push(format!(
-                    "{} of {} {what} rows are longer than {} tokens and were cut there; the first is \
-                     {}",
-                    encoded.cut.count,
-                    rows.len(),
-                    frame.length,
-                    labelled::describe(files, rows[first].place)
-                ));
-            }
-            Ok(encoded)
-        };
+        let pad = encoding.frame.pad;
         let weights = config.task.class_weights.then(|| {
             let all: Vec<usize> = (0..train.rows.len()).collect();
             train.class_weights(&all)
         });
         let mut batches: Option<Box<dyn Batches>> = None;
         if hold_out == HoldOut::Share {
-            let encoded = encode(&train.rows, &files, "training", &mut notes)?;
-            let features = Features { list: encoded.features, pad: frame.pad };
+            let encoded = encoded(&encoding, &train, "training", &mut notes)?;
+            let features = Features { list: encoded.features, pad };
             let (rows, seed) = (config.train.batch_size, config.train.seed);
             batches = Some(Box::new(Shuffled::new(features, rows, seed).grouped_by_length(POOL)));
         }
-        let encoded = encode(&held, &held_files, "held-out", &mut notes)?;
-        let held = (!held.is_empty()).then(|| Held {
-            rows: held,
-            examples: Box::new(Features { list: encoded.features, pad: frame.pad }),
+        let encoded = encoded(&encoding, &held, "held-out", &mut notes)?;
+        let held = (!held.rows.is_empty()).then(|| Held {
+            rows: held.rows,
+            examples: Box::new(Features { list: encoded.features, pad }),
             details: encoded.details,
         });
         Ok(Self {
@@ -379,7 +337,7 @@ impl EncoderData {
             labels,
             floor: None,
             ceiling: None,
-            name: name_of(config),
+            name: config.data.name(),
             notes,
             weights: weights.filter(|_| purpose == Purpose::Classes),
             outputs,
@@ -424,6 +382,26 @@ fn encoding(
     Ok(Encoding { tokenizer, frame, purpose, labels, stride: config.task.stride })
 }
 
+/// All rows as tokens; what is cut is noted.
+fn encoded(
+    encoding: &Encoding,
+    data: &Dataset,
+    what: &str,
+    notes: &mut Vec<String>,
+) -> Result<Encoded> {
+    let encoded = encoding.all(data.rows.iter())?;
+    if let Some(first) = encoded.cut.first {
+        notes.push(format!(
+            "{} of {} {what} rows are longer than {} tokens and were cut there; the first is {}",
+            encoded.cut.count,
+            data.rows.len(),
+            encoding.frame.length,
+            data.place(&data.rows[first])
+        ));
+    }
+    Ok(encoded)
+}
+
 fn masking(config: &RunConfig, tokenizer: &Tokenizer) -> Result<Masking> {
     let mask = tokenizer.require(Special::Mask)?;
     let special = tokenizer.special_ids();
@@ -448,26 +426,6 @@ fn bound(masked: &Masked<Features>, masking: &Masking) -> f64 {
         counted += targets.iter().filter(|target| **target != IGNORED).count();
     }
     nats / f64::from(u32::try_from(counted.max(1)).unwrap_or(u32::MAX))
-}
-
-/// Refuses to go on with other rows than those that a run began with.
-pub(crate) fn check_unchanged(data: &Dataset, place: &Workplace<'_>) -> Result<()> {
-    let mut digest = Digest::default();
-    for row in &data.rows {
-        digest.update(format!("{:?} {:?} {:?}\n", row.text, row.second, row.answer).as_bytes());
-    }
-    let now = format!("{:016x}\n", digest.value());
-    let file = place.path.join(DIGEST);
-    if place.resumed && file.exists() {
-        if hearken_store::files::read_text(&file, 64)? != now {
-            return Err(Error::new(
-                "the labelled data has changed since this run began",
-                "put it back as it was to go on, or start a new run with --out",
-            ));
-        }
-        return Ok(());
-    }
-    std::fs::write(&file, now).map_err(Error::io("write", &file))
 }
 
 /// How many numbers rows have.
@@ -546,9 +504,4 @@ fn check_partners(
         notes.push(format!("{left} held-out texts have no partner, and are not judged by"));
     }
     Ok(())
-}
-
-fn name_of(config: &RunConfig) -> String {
-    let name = config.data.paths.first().and_then(|path| Path::file_stem(path));
-    name.unwrap_or_default().to_string_lossy().into_owned()
 }

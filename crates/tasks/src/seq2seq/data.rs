@@ -3,25 +3,24 @@
 //! Without files, pairs are [made](hearken_data::conversions), new ones at every step. With files,
 //! they are pairs of texts; or, to denoise, plain text of which spans are taken out.
 
+use super::sides::{Sides, texts_of};
 use crate::config::RunConfig;
-use crate::cut::Cut;
 use crate::data::{
     TOKENIZER, Workplace, known_tokenizer, read_text, tokenizer_or, tokenizer_training,
 };
-use crate::encoder::{HoldOut, check_unchanged};
+use crate::held_out::{HoldOut, check_unchanged, parted};
 use crate::open;
 use hearken_base::{Error, Result};
 use hearken_data::Progress;
 use hearken_data::batches::{
-    Batches, Corruption, Denoised, Documents, Examples, Frame, MadePairs, Pairs, RandomWindows,
-    Shuffled, Windows,
+    Batches, Corruption, Denoised, Examples, Frame, MadePairs, RandomWindows, Shuffled, Windows,
 };
 use hearken_data::conversions;
-use hearken_data::labelled::{self, Answer, Ask, Dataset, Fields, Row};
+use hearken_data::labelled::{self, Ask, Dataset, Fields, Row};
 use hearken_data::tokenizer::{Special, SpecialText, Tokenizer};
 use hearken_formats::{self as formats, SpecialTokens};
 use hearken_tensor::rng::Rng;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Batches of similar lengths are made of so many.
@@ -96,9 +95,9 @@ impl PairData {
         if config.task.denoise {
             return Self::text(config, place, given, stated, hold_out, report);
         }
-        let all = read_pairs(config)?;
+        let all = read_files(&config.data.paths, &config.data.targets, config)?;
         check_unchanged(&all, place)?;
-        Self::pairs(config, &all, place, given, stated, hold_out, report)
+        Self::pairs(config, all, place, given, stated, hold_out, report)
     }
 
     /// Pairs that are made.
@@ -239,7 +238,7 @@ impl PairData {
             batches,
             held,
             ceiling: None,
-            name: name_of(config),
+            name: config.data.name(),
             notes: read.notes,
             frame,
             special,
@@ -249,7 +248,7 @@ impl PairData {
     /// Pairs of texts.
     fn pairs(
         config: &RunConfig,
-        all: &Dataset,
+        all: Dataset,
         place: &Workplace<'_>,
         given: Option<Tokenizer>,
         stated: SpecialTokens,
@@ -257,8 +256,13 @@ impl PairData {
         report: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Self> {
         let mut notes = all.notes.clone();
-        let Parted { train, held, held_files } = parted(config, all, hold_out, &mut notes)?;
-        let tokenizer = tokenizer_of(config, &train, place, given, &mut notes, report)?;
+        let own = match hold_out {
+            HoldOut::Share => own_held_out(config)?,
+            HoldOut::Everything => None,
+        };
+        notes.extend(own.iter().flat_map(|own| own.notes.iter().cloned()));
+        let [train, held] = parted(all, own, hold_out, config);
+        let tokenizer = tokenizer_of(config, &train.rows, place, given, &mut notes, report)?;
         if hold_out == HoldOut::Share && !place.resumed {
             tokenizer.save(&place.path.join(TOKENIZER))?;
         }
@@ -269,40 +273,32 @@ impl PairData {
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
         let mut batches: Option<Box<dyn Batches>> = None;
         if hold_out == HoldOut::Share {
-            let pairs = sides.training(config, &train, all, &mut notes)?;
+            let pairs = sides.training(config, &train, &mut notes)?;
             let (rows, seed) = (config.train.batch_size, config.train.seed);
             batches = Some(Box::new(Shuffled::new(pairs, rows, seed).grouped_by_length(POOL)));
         }
-        let mut texts = Vec::new();
-        for row in &held {
-            texts.push(texts_of(row).map(str::to_owned));
-        }
-        let count = texts.len();
-        let held = if texts.is_empty() {
-            None
-        } else {
-            let encoded = sides.held(texts)?;
+        let count = held.rows.len();
+        let mut judged_by = None;
+        if count > 0 {
+            let texts = held.rows.iter().map(|row| texts_of(row).map(str::to_owned));
+            let encoded = sides.held(texts.collect())?;
             if let Some(first) = encoded.cut.first {
-                let first = labelled::describe(&held_files, held[first].place);
                 notes.push(format!(
                     "{} of {count} held-out pairs are longer than {context} tokens: they are cut \
-                     there to be read, and judged by their whole reference; the first is {first}",
-                    encoded.cut.count
+                     there to be read, and judged by their whole reference; the first is {}",
+                    encoded.cut.count,
+                    held.place(&held.rows[first])
                 ));
             }
-            Some(HeldPairs { examples: encoded.examples, texts: encoded.texts })
-        };
-        let name = name_of(config);
+            judged_by = Some(HeldPairs { examples: encoded.examples, texts: encoded.texts });
+        }
+        let name = config.data.name();
+        let held = judged_by;
         Ok(Self { tokenizer, batches, held, ceiling: None, name, notes, frame, special })
     }
 }
 
-/// What a configuration names.
-fn read_pairs(config: &RunConfig) -> Result<Dataset> {
-    let data = &config.data;
-    read_files(&data.paths, &data.targets, config)
-}
-
+/// Pairs of texts from files.
 fn read_files(paths: &[PathBuf], targets: &[PathBuf], config: &RunConfig) -> Result<Dataset> {
     if !targets.is_empty() {
         return labelled::read_parallel(paths, targets);
@@ -312,45 +308,18 @@ fn read_files(paths: &[PathBuf], targets: &[PathBuf], config: &RunConfig) -> Res
     labelled::read(paths, Ask::Translations, &fields, None)
 }
 
-/// Rows to learn from, and rows that are held out.
-struct Parted {
-    train: Vec<Row>,
-    held: Vec<Row>,
-    /// The files that the held-out rows are of.
-    held_files: Vec<PathBuf>,
-}
-
-fn parted(
-    config: &RunConfig,
-    all: &Dataset,
-    hold_out: HoldOut,
-    notes: &mut Vec<String>,
-) -> Result<Parted> {
+/// The pairs of the files that are held out, if there are such.
+fn own_held_out(config: &RunConfig) -> Result<Option<Dataset>> {
     let data = &config.data;
-    Ok(match hold_out {
-        HoldOut::Everything => {
-            Parted { train: Vec::new(), held: all.rows.clone(), held_files: all.files.clone() }
-        }
-        HoldOut::Share if !data.held_out.is_empty() => {
-            // Of parallel files, the held-out ones are named in pairs: source, target, ….
-            let held = if data.targets.is_empty() {
-                read_files(&data.held_out, &[], config)?
-            } else {
-                let (sources, targets) = in_turns(&data.held_out)?;
-                read_files(&sources, &targets, config)?
-            };
-            notes.extend(held.notes);
-            Parted { train: all.rows.clone(), held: held.rows, held_files: held.files }
-        }
-        HoldOut::Share => {
-            let split = all.split(data.validation, config.train.seed);
-            let take = |rows: &[usize]| -> Vec<Row> {
-                rows.iter().filter_map(|row| all.rows.get(*row)).cloned().collect()
-            };
-            let (train, held) = (take(&split.train), take(&split.validation));
-            Parted { train, held, held_files: all.files.clone() }
-        }
-    })
+    if data.held_out.is_empty() {
+        return Ok(None);
+    }
+    if data.targets.is_empty() {
+        return read_files(&data.held_out, &[], config).map(Some);
+    }
+    // Of parallel files, they are named in pairs: source, target, ….
+    let (sources, targets) = in_turns(&data.held_out)?;
+    read_files(&sources, &targets, config).map(Some)
 }
 
 /// A source file, its target file, and so on.
@@ -425,133 +394,4 @@ pub(crate) fn framed(
     let pad = stated.pad.or_else(|| special(Special::Pad)).unwrap_or(end);
     let special = SpecialTokens { begin: Some(begin), ends, pad: Some(pad), ..stated };
     Ok((Frame { begin, end, pad }, special))
-}
-
-fn texts_of(row: &Row) -> [&str; 2] {
-    let target = match &row.answer {
-        Answer::Text(text) => text.as_str(),
-        _ => "",
-    };
-    [&row.text, target]
-}
-
-/// Both sides as tokens.
-#[derive(Clone)]
-struct Sides {
-    tokenizer: Arc<Tokenizer>,
-    frame: Frame,
-    /// The most tokens of each side.
-    context: usize,
-}
-
-/// What is held out, as tokens.
-struct Held {
-    examples: Box<dyn Examples>,
-    texts: Vec<[String; 2]>,
-    longest_source: usize,
-    cut: Cut,
-}
-
-impl Sides {
-    /// Source with its end, and target without.
-    fn encode(&self, texts: &[impl AsRef<str>; 2]) -> Result<[Vec<u32>; 2]> {
-        let [source, target] = texts;
-        let mut source = self.tokenizer.encode(source.as_ref())?;
-        source.push(self.frame.end);
-        Ok([source, self.tokenizer.encode(target.as_ref())?])
-    }
-
-    /// Batches of what `pair` gives for each row of each step.
-    fn generated(
-        &self,
-        rows: usize,
-        pair: impl Fn(u64, u64) -> [String; 2] + Send + Sync + 'static,
-    ) -> Box<dyn Batches> {
-        let sides = self.clone();
-        let make = move |step: u64, row: u64| match sides.encode(&pair(step, row)) {
-            Ok(ids) => ids,
-            Err(error) => unreachable!("a pair that cannot be encoded: {error}"),
-        };
-        Box::new(MadePairs::new(rows, self.context, self.frame, make))
-    }
-
-    fn fits(&self, [source, target]: &[Vec<u32>; 2]) -> bool {
-        source.len() <= self.context && target.len() < self.context
-    }
-
-    /// All pairs that are not too long; the others are counted.
-    fn training(
-        &self,
-        config: &RunConfig,
-        rows: &[Row],
-        all: &Dataset,
-        notes: &mut Vec<String>,
-    ) -> Result<Pairs> {
-        let [mut sources, mut targets] = [Vec::new(), Vec::new()];
-        let (mut long, mut first) = (0, None);
-        for row in rows {
-            let pair = self.encode(&texts_of(row))?;
-            if self.fits(&pair) {
-                let [source, target] = pair;
-                sources.push(source);
-                targets.push(target);
-            } else {
-                long += 1;
-                first.get_or_insert_with(|| all.place(row));
-            }
-        }
-        if let Some(first) = first {
-            let context = self.context;
-            let what = format!(
-                "{long} of {} training pairs are longer than {context} tokens on a side and are \
-                 left out; the first is {first}",
-                rows.len()
-            );
-            if sources.is_empty() {
-                let hint = if self.context < config.model.context() {
-                    "set a larger data.most_tokens, or leave it out"
-                } else {
-                    "set a larger model.context"
-                };
-                return Err(Error::new(what, hint));
-            }
-            notes.push(what);
-        }
-        if sources.is_empty() {
-            return Err(Error::new(
-                "no pair is left to learn from",
-                "hold out a smaller share: data.validation",
-            ));
-        }
-        Pairs::new(sources.iter().collect(), targets.iter().collect(), self.frame)
-    }
-
-    fn held(&self, texts: Vec<[String; 2]>) -> Result<Held> {
-        let [mut sources, mut targets] = [Vec::new(), Vec::new()];
-        let mut cut = Cut::default();
-        for (i, pair) in texts.iter().enumerate() {
-            let ids = self.encode(pair)?;
-            if !self.fits(&ids) {
-                cut.add(i);
-            }
-            let [mut source, mut target] = ids;
-            if source.len() > self.context {
-                source.truncate(self.context - 1);
-                source.push(self.frame.end);
-            }
-            target.truncate(self.context - 1);
-            sources.push(source);
-            targets.push(target);
-        }
-        let [sources, targets]: [Documents; 2] =
-            [sources.iter().collect(), targets.iter().collect()];
-        let pairs = Pairs::new(sources, targets, self.frame)?;
-        let longest_source = pairs.longest_source();
-        Ok(Held { examples: Box::new(pairs), texts, longest_source, cut })
-    }
-}
-
-fn name_of(config: &RunConfig) -> String {
-    let name = config.data.paths.first().and_then(|path| Path::file_stem(path));
-    name.unwrap_or_default().to_string_lossy().into_owned()
 }
