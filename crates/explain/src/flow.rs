@@ -2,7 +2,7 @@
 
 use crate::{checked, target_at};
 use hearken_base::Result;
-use hearken_nn::config::{ModelConfig, NormKind};
+use hearken_nn::config::{MechanismConfig, ModelConfig, NormKind};
 use hearken_nn::models::Model;
 use hearken_nn::taps::Pattern;
 use hearken_nn::trace::{Trace, TraceOptions, trace_model};
@@ -112,6 +112,11 @@ impl Flow {
         if of_source { &self.source } else { &self.ids }
     }
 
+    /// Do the queries of an attention layer meet mixtures of keys in place of tokens?
+    pub fn mixes_keys(&self, site: &str) -> bool {
+        self.stage(&format!("{site}.mixed_keys")).is_some()
+    }
+
     /// A stage by its name.
     pub fn stage(&self, name: &str) -> Option<&Stage> {
         self.stages.iter().find(|stage| stage.name == name)
@@ -194,6 +199,10 @@ pub fn formula(name: &str, config: &ModelConfig) -> &'static str {
             NormKind::Layer => "(x − mean)/√(var + ε)·w",
             NormKind::Rms => "x/√(mean of x² + ε)·w",
         },
+        "attention.scores" if !stack.weighs_tokens() => "s = q·k′/√D",
+        "attention.mixed" if matches!(stack.mechanism, MechanismConfig::Linformer { .. }) => {
+            "Σ w·v′ over the mixtures"
+        }
         "feed_forward.active" if stack.feed_forward.kind.is_gated() => "a = f(g)·u",
         "feed_forward.active" => "a = f(u)",
         "logits" => match config {
@@ -245,6 +254,10 @@ pub fn words(name: &str) -> (&'static str, &'static str) {
         "attention.rotated_keys" => {
             ("Keys are turned in the same way, so scores know distances.", "k ← R(position)·k")
         }
+        "attention.mixed_keys" => {
+            ("The keys of all tokens, mixed into a few by learned shares.", "k′ = E·k")
+        }
+        "attention.mixed_values" => ("Values are mixed in the same way.", "v′ = F·v"),
         "attention.scores" | "cross_attention.scores" => (
             "How well each query fits each key; hidden keys get −∞.",
             "s = q·k/√D + bias, −∞ where hidden",

@@ -205,8 +205,8 @@ pub struct HeadEffect {
     pub layer: usize,
     /// The head.
     pub head: usize,
-    /// The largest weight in the row of the predicting token.
-    pub attention: f64,
+    /// The largest weight in the row of the predicting token, of attention that has weights.
+    pub attention: Option<f64>,
     /// By how much the loss rises if the head is silenced.
     pub rise: f64,
 }
@@ -232,7 +232,7 @@ pub fn heads_of(
         let name = format!("{own}.attention.mixed[{head}]");
         let taps = Taps::new().replace(Pattern::parse(&name)?, zero);
         let row = weights.map(|w| crate::row(w, head * flow.ids.len() + target.0));
-        let attention = row.map_or(0.0, |row| row.iter().copied().fold(0.0, f32::max).into());
+        let attention = row.map(|row| row.iter().copied().fold(0.0, f32::max).into());
         let rise = loss(model, &flow.ids, target, taps)? - before;
         Ok(HeadEffect { layer, head, attention, rise })
     };

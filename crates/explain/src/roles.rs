@@ -46,8 +46,8 @@ pub fn roles_in(flow: &Flow, texts: Option<&[String]>) -> Vec<HeadRole> {
     for stage in flow.stages.iter().filter(is_weights) {
         let &[heads, tokens, _] = &stage.shape[..] else { continue };
         let ids = flow.rows_of(&stage.name);
-        if ids.len() != tokens {
-            continue; // of a source that is not known
+        if ids.len() != tokens || flow.mixes_keys(stage.name.trim_end_matches(".weights")) {
+            continue; // of a source that is not known, or not of tokens
         }
         // The texts are those of the prompt.
         let texts = texts.filter(|_| !stage.name.starts_with("encoder."));

@@ -8,8 +8,8 @@ use hearken_explain::intervene::{Change, ablate, heads, logits_with, patch};
 use hearken_explain::roles::{pronouns, roles, roles_in};
 use hearken_explain::update::Updates;
 use hearken_explain::{Flow, Focus, stack_of};
-use hearken_nn::config::{Placement, StackConfig};
-use hearken_nn::models::{Decoder, Model, PredictsTokens, Tokens};
+use hearken_nn::config::{MechanismConfig, Placement, StackConfig};
+use hearken_nn::models::{Decoder, Encoder, Model, PredictsTokens, Tokens};
 use hearken_nn::pass::Pass;
 use hearken_nn::taps::Pattern;
 use hearken_nn::variants;
@@ -23,27 +23,52 @@ fn small() -> Decoder {
     Decoder::drawn(variants::base(), 3)
 }
 
+/// Checks all lines, and gives the stages that have some.
+fn lines_that_hold(name: &str, model: &dyn Model, flow: &Flow) -> Vec<String> {
+    let mut stages = Vec::new();
+    for stage in &flow.stages {
+        for focus in [
+            Focus { head: 0, token: 6, column: 0 },
+            Focus { head: 1, token: 3, column: 2 },
+            Focus { head: 99, token: 99, column: 99 },
+        ] {
+            let Some(line) = line(model, flow, stage, focus) else { continue };
+            stages.push(stage.name.clone());
+            let (want, got) = (line.computed, f64::from(line.actual));
+            let close = want == got || (want - got).abs() < 1e-4 * (1.0 + want.abs());
+            assert!(close, "{name}, {}: {} but {want}", stage.name, line.text);
+        }
+    }
+    stages
+}
+
 #[test]
 fn every_line_of_arithmetic_comes_to_the_number_it_explains() {
     for (name, config) in variants::all() {
         let model = Decoder::drawn(config, 5);
         let flow = Flow::of(&model, &IDS, Some((6, 3)), None).unwrap();
-        let mut lines = 0;
-        for stage in &flow.stages {
-            for focus in [
-                Focus { head: 0, token: 6, column: 0 },
-                Focus { head: 1, token: 3, column: 2 },
-                Focus { head: 99, token: 99, column: 99 },
-            ] {
-                let Some(line) = line(&model, &flow, stage, focus) else { continue };
-                lines += 1;
-                let (want, got) = (line.computed, f64::from(line.actual));
-                let close = want == got || (want - got).abs() < 1e-4 * (1.0 + want.abs());
-                assert!(close, "{name}, {}: {} but {want}", stage.name, line.text);
-            }
-        }
+        let lines = lines_that_hold(&name, &model, &flow).len();
         let layers = stack_of(&model.config()).unwrap().layers;
         assert!(lines >= 3 * 8 * layers, "{name}: only {lines} lines");
+    }
+}
+
+#[test]
+fn so_does_every_line_of_an_encoder() {
+    for (name, config) in variants::encoders() {
+        let mixes = matches!(config.stack.mechanism, MechanismConfig::Linformer { .. });
+        let model = Encoder::drawn(config, 5);
+        let flow = Flow::of(&model, &IDS, None, None).unwrap();
+        let stages = lines_that_hold(&name, &model, &flow);
+        let layers = stack_of(&model.config()).unwrap().layers;
+        assert!(stages.len() >= 3 * 8 * layers, "{name}: only {} lines", stages.len());
+        for part in ["mixed_keys", "mixed_values"] {
+            let stage = format!("blocks.0.attention.{part}");
+            assert_eq!(stages.contains(&stage), mixes, "{name}: {part}");
+        }
+        // Weights of mixtures say nothing of where a head looks.
+        let weighs = flow.stage("blocks.0.attention.weights").is_some() && !mixes;
+        assert_eq!(!roles(&flow).is_empty(), weighs, "{name}");
     }
 }
 

@@ -469,6 +469,11 @@ impl StackConfig {
         self.experts.is_some() || self.softmax.top.is_some() || hashed
     }
 
+    /// Has attention a weight for every pair of tokens? Linformer has weights, but of mixtures.
+    pub fn weighs_tokens(&self) -> bool {
+        self.mechanism.is_softmax()
+    }
+
     /// What the product of a query and a key is multiplied by: 1/√D, if scores are scaled, divided by
     /// the temperature.
     pub fn score_scale(&self) -> f32 {

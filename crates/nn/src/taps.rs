@@ -33,6 +33,7 @@
 //! | `blocks.N.attention.queries` | (H, T, D) | |
 //! | `….keys`, `….values` | (K, T, D) | |
 //! | `….rotated_queries`, `….rotated_keys` | as before | with rotary positions |
+//! | `….mixed_keys`, `….mixed_values` | (K, rank, D) | of Linformer: its S is the rank |
 //! | `….scores` | (H, T, S) | scaled, with bias, −∞ where hidden |
 //! | `….weights` | (H, T, S) | before dropout |
 //! | `….mixed` | (H, T, D) | the weighted values |
@@ -47,13 +48,13 @@
 //! | `blocks.N.feed_forward.out` | (T, C) | as of attention |
 //! | `blocks.N.residual_after` | (T, C) | the sum |
 //! | `layers.N.out` | (T, C) | states of recurrent layers; of two directions `layers.N.forwards.out`, `….backwards.out` |
-//! | `blocks.N.convolution`, `.active`, `.out` | (T, N), (T, C) | in convolutional models |
+//! | `blocks.N.convolution`, `.active`, `.out`, `.residual_after` | (T, N), (T, C) | in convolutional models |
 //! | `norm` | (T, C) | with pre-norm |
 //! | `pooled` | (C) | in encoders with a pooler |
 //! | `head.norm` | (T, C) | where the head of a masked language model has one |
 //! | `logits` | (T, V) | of encoders also (N) or (T, N) for N labels or numbers |
 //!
-//! Only softmax has `scores` and `weights`: other mechanisms never compute them. Where queries are
+//! Only softmax and Linformer have `scores` and `weights`: other mechanisms never compute them. Where queries are
 //! keys (LSH), there are no `keys`. Of reversible layers, `residual_before` and `residual_after` are of
 //! the stream that attention reads, `residual_middle` of the other one.
 //!

@@ -466,6 +466,16 @@ pub fn encoder_decoders() -> Vec<(String, EncoderDecoderConfig)> {
         ("own head, t5", EncoderDecoderConfig { logits_bias: true, ..t5() }),
         ("post-norm, layer by layer", EncoderDecoderConfig { cross: Cross::Layers, ..vaswani() }),
         ("pre-norm, layer by layer", EncoderDecoderConfig { cross: Cross::Layers, ..t5() }),
+        (
+            "top keys, also of the source",
+            EncoderDecoderConfig {
+                stack: StackConfig {
+                    softmax: SoftmaxConfig { top: Some(2), temperature: 1.0 },
+                    ..vaswani().stack
+                },
+                ..vaswani()
+            },
+        ),
         ("three and two layers", EncoderDecoderConfig { encoder: sizes(3, 2, 24), ..vaswani() }),
         ("one and two layers, t5", EncoderDecoderConfig { encoder: sizes(1, 2, 12), ..t5() }),
     ] {

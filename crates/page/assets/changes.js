@@ -66,6 +66,10 @@ function effectsCard(body, sites, width) {
   const draw = () => {
     if (!measured.points.length) return box.replaceChildren();
     const order = [...measured.points].sort((a, b) => b.y - a.y);
+    if (order[0].x === null) {
+      return box.replaceChildren(h('p', { class: 'note' }, 'Every head silenced by itself: how much the loss rises. (This attention has no weights to compare it with.)'),
+        h('table', {}, h('tbody', {}, order.map((one) => h('tr', { title: one.title }, h('td', {}, one.label), h('td', { class: 'number' }, shortText(one.y)))))));
+    }
     return box.replaceChildren(scatter({ points: measured.points.map((point, i) => ({ ...point, strong: order.indexOf(point) < 3 })), xTitle: 'largest attention weight of the predicting token', yTitle: 'rise of the loss', width: Math.min(560, width), height: 300 }),
       h('p', { class: 'note' }, `Every head silenced by itself. The head with the largest effect is ${order[0].label} (${shortText(order[0].y)}); that with the largest weight is ${[...measured.points].sort((a, b) => b.x - a.x)[0].label}. A head may look hard at a token and do nothing with it.`));
   };
@@ -76,7 +80,7 @@ function effectsCard(body, sites, width) {
     try {
       for (let layer = 0; layer < layers; layer += 1) {
         const answer = await ask('effects', { ...body, layer });
-        measured.points.push(...answer.heads.map((one) => ({ x: one.attention, y: one.rise, label: `${layer}.${one.head}`, title: `block ${layer}, head ${one.head}: weight ${exactText(one.attention)}, loss ${one.rise >= 0 ? '+' : ''}${shortText(one.rise)}` })));
+        measured.points.push(...answer.heads.map((one) => ({ x: one.attention, y: one.rise, label: `${layer}.${one.head}`, title: `block ${layer}, head ${one.head}: ${one.attention === null ? '' : `weight ${exactText(one.attention)}, `}loss ${one.rise >= 0 ? '+' : ''}${shortText(one.rise)}` })));
         draw();
       }
     } catch (error) { box.replaceChildren(problemBox(error)); }

@@ -203,6 +203,7 @@ export const isOfSource = (name) => /^encoder\.|cross_attention\.(keys|values)$/
 
 /** The tokens that the rows of a value are of, and what names them; null, if they are of none. */
 export function rowsOf(name, count) {
+  if (/\.mixed_(keys|values)$/.test(name)) return null;
   const source = isOfSource(name);
   const [ids, label] = source ? [state.source, sourceLabelOf] : [state.ids, labelOf];
   return count === ids.length ? { label, source } : null;
@@ -210,6 +211,8 @@ export function rowsOf(name, count) {
 
 /** What names the keys of an attention layer. */
 export function keysOf(name, count) {
+  const site = name.replace(/\.(scores|weights)$/, '');
+  if (known.model.stages.some((stage) => stage.name === `${site}.mixed_keys`)) return (i) => `mixture ${i}`;
   const source = /^encoder\.|cross_attention/.test(name);
   return count === (source ? state.source : state.ids).length ? (source ? sourceLabelOf : labelOf) : null;
 }

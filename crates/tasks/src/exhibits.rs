@@ -60,14 +60,14 @@ fn sentence(batch: &Batch, tokenizer: &Tokenizer) -> Vec<u32> {
 
 /// Where every head looks on a sentence.
 fn attention(model: &dyn PredictsTokens, ids: &[u32], tokenizer: &Tokenizer) -> Option<Exhibit> {
+    if !model.config().stack()?.weighs_tokens() {
+        return None;
+    }
     let taps = Arc::new(Taps::new().record("*.attention.weights[*]"));
     no_grad(|| model.hidden(&Tokens::new(ids, 1), &Pass::evaluate().watched(&taps)));
     let labels: Vec<String> = ids.iter().map(|id| shown(tokenizer, *id)).collect();
     let mut body = String::from("<div class=\"heads\">\n");
     let seen = taps.take();
-    if seen.is_empty() {
-        return None; // a mechanism that never has single weights
-    }
     for (name, weights) in seen.iter().take(MOST_HEADS) {
         let title = name.replace(".attention.weights[", " head ").replace(']', "");
         let grid = Grid { title: &title, rows: &labels, columns: &labels, cells: weights.data() };

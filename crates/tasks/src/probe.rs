@@ -16,6 +16,7 @@ use crate::open::OpenModel;
 use hearken_base::{Error, Result};
 use hearken_data::stories::{Fact, Told};
 use hearken_data::tokenizer::Tokenizer;
+use hearken_nn::config::ModelConfig;
 use hearken_nn::models::{PredictsTokens, Tokens};
 use hearken_nn::pass::{Layout, Pass};
 use hearken_nn::taps::Taps;
@@ -235,7 +236,8 @@ fn last_token(open: &OpenModel, tokenizer: &Tokenizer, ids: &[u32], prefix: &str
     Ok(common.saturating_sub(1))
 }
 
-/// The residual stream (B, T, C) before the first block, after each, and after the last norm.
+/// The residual stream (B, T, C) before the first block, after each, and after the last norm; of
+/// recurrent models the states of each layer.
 fn residual_stream(model: &dyn PredictsTokens, rows: &[Vec<u32>]) -> Vec<(String, Tensor)> {
     let length = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut ids = vec![0; rows.len() * length];
@@ -243,7 +245,10 @@ fn residual_stream(model: &dyn PredictsTokens, rows: &[Vec<u32>]) -> Vec<(String
         padded[..row.len()].copy_from_slice(row);
     }
     let lengths: Vec<usize> = rows.iter().map(Vec::len).collect();
-    let taps = Taps::new().record("blocks.0.residual_before").record("blocks.*.residual_after");
+    // With positions, where they are added.
+    let decoder = matches!(model.config(), ModelConfig::Decoder(_));
+    let first = if decoder { "blocks.0.residual_before" } else { "embedding" };
+    let taps = Taps::new().record(first).record("blocks.*.residual_after").record("layers.*.out");
     let taps = Arc::new(taps.record("norm"));
     no_grad(|| {
         let tokens = Tokens::new(&ids, rows.len()).laid_out(Layout::padded(&lengths));
@@ -256,7 +261,10 @@ fn residual_stream(model: &dyn PredictsTokens, rows: &[Vec<u32>]) -> Vec<(String
 fn shown(name: &str) -> String {
     match name {
         "blocks.0.residual_before" => "embedding".to_owned(),
-        _ => name.trim_end_matches(".residual_after").replace("blocks.", "block "),
+        _ => {
+            let layer = name.trim_end_matches(".residual_after").trim_end_matches(".out");
+            layer.replace("blocks.", "block ").replace("layers.", "layer ")
+        }
     }
 }
 

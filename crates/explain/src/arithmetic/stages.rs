@@ -165,11 +165,17 @@ impl<'a> Behind<'a> {
             ("attention.mixed" | "cross_attention.mixed", &[head, token, column]) => {
                 let weights = self.value(&part.replace("mixed", "weights"))?;
                 let weights = row(weights, head * self.stage.shape[1] + token);
-                let values = self.value(&part.replace("mixed", "values"))?;
+                let values = self.seen(&part.replace("mixed", "values"))?;
                 let (group, sources) = (self.group_of(head, values), weights.len());
                 let v: Vec<f32> =
                     (0..sources).map(|s| row(values, group * sources + s)[column]).collect();
                 Some(sum_of_products(weights, &v, None).called("weight", "value"))
+            }
+            ("attention.mixed_keys", &[head, r, column]) => {
+                self.mixture(["attention.keys", "attention.key_mixtures"], head, r, column)
+            }
+            ("attention.mixed_values", &[head, r, column]) => {
+                self.mixture(["attention.values", "attention.value_mixtures"], head, r, column)
             }
             ("attention.out" | "cross_attention.out", &[token, column]) => {
                 let (mixed, tokens) =
@@ -182,6 +188,25 @@ impl<'a> Behind<'a> {
             }
             _ => None,
         }
+    }
+
+    /// Keys or values as queries meet them: mixtures of them, where there are such.
+    fn seen(&self, part: &str) -> Option<&'a Tensor> {
+        let mixed = match part {
+            "attention.keys" => self.value("attention.mixed_keys"),
+            "attention.values" => self.value("attention.mixed_values"),
+            _ => None,
+        };
+        mixed.or_else(|| self.value(part))
+    }
+
+    /// A number of mixture `r` of the keys or values of all tokens.
+    fn mixture(&self, names: [&str; 2], head: usize, r: usize, column: usize) -> Option<Right> {
+        let (of, mixtures) = (self.value(names[0])?, self.weight(names[1])?);
+        let tokens = *of.shape().dims().get(2)?;
+        let x: Vec<f32> = (0..tokens).map(|t| row(of, head * tokens + t)[column]).collect();
+        let shares = row(&mixtures, r).get(..tokens)?;
+        Some(sum_of_products(shares, &x, None).called("share", "of the token"))
     }
 
     /// The head of keys or values (1, K, S, D) that a head of queries shares.
@@ -242,7 +267,7 @@ impl<'a> Behind<'a> {
             (false, true) => ["attention.rotated_queries", "attention.rotated_keys"],
             (false, false) => ["attention.queries", "attention.keys"],
         };
-        let (queries, keys) = (self.value(names[0])?, self.value(names[1])?);
+        let (queries, keys) = (self.value(names[0])?, self.seen(names[1])?);
         let [_, tokens, sources] = stage.shape[..] else { return None };
         let q = row(queries, head * tokens + token);
         let k = row(keys, self.group_of(head, keys) * sources + key);
@@ -262,7 +287,13 @@ impl<'a> Behind<'a> {
             (*divisor, *plus) = (1.0 / f64::from(stack.score_scale()), bias);
         }
         // T5 divides by nothing.
-        let divided = if stack.scaled_scores { format!("/√{width}") } else { String::new() };
+        let temperature = stack.softmax.temperature;
+        let divided = match (stack.scaled_scores, temperature == 1.0) {
+            (true, true) => format!("/√{width}"),
+            (true, false) => format!("/(√{width}·{temperature})"),
+            (false, true) => String::new(),
+            (false, false) => format!("/{temperature}"),
+        };
         let text = format!("({}){divided}{shown}", products.text);
         Some(Right { text, value: bias.map_or(scaled, |_| actual), terms })
     }

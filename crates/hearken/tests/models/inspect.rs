@@ -2,8 +2,10 @@
 
 use crate::common::run;
 use crate::{CHARACTERS, model_directory, parse, with_model, write_model};
+use hearken::nn::config::{CellKind, ConvolutionConfig, ModelConfig, RecurrentConfig};
 use hearken::nn::models::{Model, PredictsTokens, Tokens};
 use hearken::nn::pass::Pass;
+use hearken::nn::scope::Weights;
 use hearken::store::TensorFile;
 use hearken::tensor::Tensor;
 use hearken::tensor::ops::cross_entropy::{IGNORED, Options};
@@ -266,6 +268,27 @@ fn probes_read_stories_layer_by_layer() {
     assert!(std::fs::read_to_string(picture).unwrap().contains("unrelated token"));
     let few = ["--stories", "3"];
     run(&mut with_model(&["inspect", "probe"], &path, &few)).refused("expected 100");
+    let vocabulary = tokenizer.vocabulary_size();
+    let lstm = RecurrentConfig::new(CellKind::Lstm, 256, 2, 9);
+    let convolution = ConvolutionConfig::new(256, 2, 9, 3);
+    let kinds: [(ModelConfig, _); 2] = [
+        (RecurrentConfig { vocabulary, ..lstm }.into(), ["embedding", "layer 0", "layer 1"]),
+        (
+            ConvolutionConfig { vocabulary, ..convolution }.into(),
+            ["embedding", "block 0", "block 1"],
+        ),
+    ];
+    for (config, layers) in kinds {
+        let model = hearken::nn::models::build(&config, Weights::Drawn { seed: 3 });
+        let path = folder.path().join(layers[1]);
+        let special = hearken::formats::SpecialTokens::default();
+        hearken::formats::save(&path, model.as_ref(), &special).unwrap();
+        tokenizer.save(&path.join("tokenizer.json")).unwrap();
+        let rest = ["--stories", "100", "--json"];
+        let ran = run(&mut with_model(&["inspect", "probe"], &path, &rest)).succeeded();
+        let shown = parse(&ran.stdout)["layers"].clone();
+        assert_eq!(shown.as_array().unwrap()[..3], layers, "{shown}");
+    }
     // A context of 16 holds no story, and these characters are too few.
     run(&mut with_model(&["inspect", "probe"], model_directory().path(), &[])).refused("");
 }

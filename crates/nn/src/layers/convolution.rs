@@ -76,8 +76,9 @@ impl CausalConvolution {
         let active = pass.tap(&self.place, "active", active);
         if self.dropout.noise(pass).is_some() {
             let out = self.out.forward_last(&active, None, &self.place, pass);
-            return x + self.dropout.forward(out, pass);
+            return pass.tap(&self.place, "residual_after", x + self.dropout.forward(out, pass));
         }
-        self.out.forward_last(&active, Some(x), &self.place, pass)
+        let sum = self.out.forward_last(&active, Some(x), &self.place, pass);
+        pass.tap(&self.place, "residual_after", sum)
     }
 }

@@ -18,6 +18,8 @@ pub(crate) fn heads(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
     let unknown = || Error::new(format!("there is no attention '{site}'"), "see the map");
     let shape = session.outline.iter().find(|(known, _)| *known == name).map(|(_, shape)| shape);
     let heads = *shape.and_then(|shape| shape.first()).ok_or_else(unknown)?;
+    let mixes = format!("{site}.mixed_keys");
+    let mixed = session.outline.iter().any(|(known, _)| *known == mixes);
     let flow = session.flow(&ids, None)?;
     let ids_of_rows = flow.rows_of(&name);
     let texts: Vec<String> = ids_of_rows.iter().map(|id| session.text(*id)).collect();
@@ -38,7 +40,7 @@ pub(crate) fn heads(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
         let each: Vec<&[f32]> = (0..rows).map(|row| matrix.row(row)).collect();
         // Roles are about one sequence that attends to itself.
         let crossed = site.ends_with("cross_attention");
-        let own = !crossed && rows == ids_of_rows.len() && columns == rows;
+        let own = !crossed && rows == ids_of_rows.len() && columns == rows && !mixed;
         let layer = block(site).unwrap_or(0);
         let role = own.then(|| roles::of_head(layer, head, &each, ids_of_rows, texts));
         let entropies: Vec<f32> = each.iter().map(|row| entropy(row)).collect();

@@ -187,18 +187,25 @@ impl Report<'_> {
         } else {
             writeln!(out, "  {}", number(&found["loss"]))?;
         }
-        writeln!(
-            out,
-            "\n{}",
-            terminal.bold("each head silenced: its largest weight, and how the loss rises")
-        )?;
+        // Linear attention and hashes have no weights of single tokens.
+        let weighed = found["effects"][0]["attention"].is_number();
+        let title = if weighed {
+            "each head silenced: its largest weight, and how the loss rises"
+        } else {
+            "each head silenced: how the loss rises"
+        };
+        writeln!(out, "\n{}", terminal.bold(title))?;
         for effect in found["effects"].as_array().into_iter().flatten() {
+            let weight = if weighed {
+                format!("weight {}, ", number(&effect["attention"]))
+            } else {
+                String::new()
+            };
             writeln!(
                 out,
-                "  block {} head {}: weight {}, loss {:+.4}",
+                "  block {} head {}: {weight}loss {:+.4}",
                 effect["layer"],
                 effect["head"],
-                number(&effect["attention"]),
                 effect["rise"].as_f64().unwrap_or(0.0)
             )?;
         }

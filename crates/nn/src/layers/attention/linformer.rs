@@ -8,7 +8,7 @@
 
 use super::Heads;
 use super::softmax::Softmax;
-use super::watched::unpacked;
+use super::watched::{merge, split, unpacked};
 use crate::pass::{Layout, Pass};
 use crate::scope::Scope;
 use crate::taps::Place;
@@ -49,8 +49,15 @@ impl Linformer {
             let columns = transpose(&without_padding(x, lengths.as_deref()), 1, 2); // (B, K·D, T)
             transpose(&matmul_transposed(&columns, &mixture), 1, 2) // (B, rank, K·D)
         };
+        let show = |name: &str, x: Var| {
+            if !pass.wants(at, &[name]) {
+                return x;
+            }
+            merge(&pass.tap_heads(at, name, split(x, self.heads().keys))) // (B, K, rank, D)
+        };
         let [keys, values] = &self.mixtures;
-        let parts = [q, mix(&k, keys), mix(&v, values)];
+        let (k, v) = (mix(&k, keys), mix(&v, values));
+        let parts = [q, show("mixed_keys", k), show("mixed_values", v)];
         self.softmax.apart(parts, || Box::new(Full), at, pass)
     }
 }

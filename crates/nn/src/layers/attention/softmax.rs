@@ -161,15 +161,10 @@ impl Softmax {
             let [q, k, v] = Rows::packed(data, queries, parts, [width, width, value_width]);
             let shape =
                 kernel::Shape { batch: 1, queries, keys, heads, kv_heads, width, value_width };
-            if let Some(top) = self.config.top {
-                let gathered = (start > 0).then(|| Gathered::new(kept, shape));
-                let [keys, values] = gathered.as_ref().map_or([k, v], Gathered::rows);
-                let (queries, dropout, scores) = (q, None, &seen);
-                let attention =
-                    kernel::Attention { shape, queries, keys, values, scale, dropout, scores };
-                let chosen = attention.top_keys(top);
-                seen = Box::new(And(seen, chosen));
-            }
+            let gathered =
+                self.config.top.filter(|_| start > 0).map(|_| Gathered::new(kept, shape));
+            let [keys_now, values_now] = gathered.as_ref().map_or([k, v], Gathered::rows);
+            seen = self.limited_to_top(seen, shape, [q, keys_now, values_now]);
             if start > 0 && queries <= FEW_QUERIES {
                 few.push((rows, keys, &*kept, seen));
                 continue;
@@ -212,6 +207,20 @@ impl Softmax {
         out
     }
 
+    /// The rule, and the largest scores of each query alone, if that is so.
+    fn limited_to_top(
+        &self,
+        rule: Rule,
+        shape: kernel::Shape,
+        [queries, keys, values]: [Rows<'_>; 3],
+    ) -> Rule {
+        let Some(top) = self.config.top else { return rule };
+        let (scale, dropout, scores) = (self.scale, None, &rule);
+        let attention = kernel::Attention { shape, queries, keys, values, scale, dropout, scores };
+        let chosen = attention.top_keys(top);
+        Box::new(And(rule, chosen))
+    }
+
     /// What it keeps of sources (B, S, K·D) and (B, S, K·Dv): those of each row, without its padding.
     pub(super) fn kept(
         &self,
@@ -237,13 +246,40 @@ impl Softmax {
     /// source of each.
     pub(super) fn to_sources(&self, queries: &Tensor, slots: &mut LayerSlots<'_, '_>) -> Tensor {
         let Heads { queries: heads, keys: kv_heads, width, value_width } = self.heads;
-        let [_, total, _] = queries.dims();
+        let [_, total, columns] = queries.dims();
         let mut out = Tensor::unset([1, total, heads * value_width]);
-        let sequences: Vec<_> = slots
+        let seen: Vec<_> = slots
             .iter_mut()
             .map(|LayerSlot { rows, source, .. }| {
                 let Some((keys, pages)) = source else { panic!("a sequence without a source") };
-                Sequence { rows, keys, pages, scores: &Full }
+                let mut scores: Rule = Box::new(Full);
+                if self.config.top.is_some() {
+                    let own = &queries.data()[rows.start * columns..rows.end * columns];
+                    let own = Rows::new(own, rows.len(), heads, width);
+                    let queries = rows.len();
+                    let shape = kernel::Shape {
+                        batch: 1,
+                        queries,
+                        keys,
+                        heads,
+                        kv_heads,
+                        width,
+                        value_width,
+                    };
+                    let gathered = Gathered::new(pages, shape);
+                    let [k, v] = gathered.rows();
+                    scores = self.limited_to_top(scores, shape, [own, k, v]);
+                }
+                (rows, keys, pages, scores)
+            })
+            .collect();
+        let sequences: Vec<_> = seen
+            .iter()
+            .map(|(rows, keys, pages, scores)| Sequence {
+                rows: rows.clone(),
+                keys: *keys,
+                pages: *pages,
+                scores,
             })
             .collect();
         let queries = Rows::new(queries.data(), total, heads, width);
