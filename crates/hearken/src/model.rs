@@ -59,6 +59,14 @@ pub(crate) fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
     text.split(',').map(one).collect()
 }
 
+/// A list is one value to the command line, not one per token.
+#[derive(Clone)]
+pub(crate) struct IdList(pub(crate) Vec<u32>);
+
+pub(crate) fn parse_id_list(text: &str) -> Result<IdList, String> {
+    parse_ids(text).map(IdList)
+}
+
 /// Reads `1,2,3`, where a negative number (-100, say) is a target that does not count.
 pub(crate) fn parse_targets(text: &str) -> Result<Vec<u32>, String> {
     let one = |part: &str| {

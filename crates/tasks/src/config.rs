@@ -212,6 +212,10 @@ impl TaskConfig {
         if let Some(lr) = self.body_lr.filter(|lr| !(0.0..=1e6).contains(lr)) {
             return bad("body_lr", lr, "a number from 0 to 1000000", "5e-5 is usual");
         }
+        if self.translations == 0 {
+            let message = "task.translations is 0: nothing would be judged";
+            return Err(Error::new(message, "500 are usual"));
+        }
         if self.stride == Some(0) || self.longest_answer == 0 {
             let hint = "leave them out for the usual ones";
             return Err(Error::new("task.stride and task.longest_answer are at least 1", hint));
@@ -446,21 +450,37 @@ impl RunConfig {
                  out",
             ));
         }
-        if self.data.targets.is_empty() {
-            return Ok(());
-        }
-        let message = if !self.model.has_source() {
-            "there are files of targets, and the model is no encoder-decoder: it would not read them"
-        } else if self.task.denoise {
-            "there are files of targets, and task.denoise learns from sources alone"
+        self.check_that_data_is_read()
+    }
+
+    /// Refuses what the model would not read of what `[data]` and `[task]` name.
+    fn check_that_data_is_read(&self) -> Result<()> {
+        let pairs = "pairs are learned with --config translation; without --target the texts are \
+                     learned as they are";
+        let has_prefix = self.model.stack().is_some_and(|stack| stack.prefix);
+        let [message, hint] = if self.task.denoise && !self.model.has_source() {
+            [
+                "task.denoise is true, and the model is no encoder-decoder: it cannot write what was \
+                 taken out of a text",
+                "--config translation is one; encoders guess hidden words with --task masks",
+            ]
+        } else if !self.data.targets.is_empty() && !self.model.has_source() {
+            [
+                "there are files of targets, and the model is no encoder-decoder: it would not read \
+                 them",
+                pairs,
+            ]
+        } else if !self.data.targets.is_empty() && self.task.denoise {
+            ["there are files of targets, and task.denoise learns from sources alone", pairs]
+        } else if self.data.prefix != PrefixConfig::default() && !has_prefix {
+            [
+                "data.prefix says what is given of each row, and the model has no prefix",
+                "set model.prefix=true, too",
+            ]
         } else {
             return Ok(());
         };
-        Err(Error::new(
-            message,
-            "pairs are learned with --config translation; without --target the texts are learned as \
-             they are",
-        ))
+        Err(Error::new(message, hint))
     }
 
     /// Fewer steps for a short text, in which a step sees a large part of it: at most

@@ -90,7 +90,7 @@ fn translate(
 /// A translation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translation {
-    /// As text.
+    /// As text; without a tokenizer, its tokens by number.
     pub text: String,
     /// As tokens, without the one that ends it.
     pub tokens: Vec<u32>,
@@ -150,20 +150,21 @@ pub struct Sources {
     pub cut: Cut,
 }
 
-/// An encoder-decoder with its tokenizer.
+/// An encoder-decoder with its tokenizer; without one it translates tokens.
 pub struct Translator<'a> {
+    open: &'a OpenModel,
     model: &'a dyn Translates,
-    tokenizer: &'a Tokenizer,
+    tokenizer: Option<&'a Tokenizer>,
     frame: Frame,
     special: SpecialTokens,
 }
 
 impl<'a> Translator<'a> {
     /// What begins and ends targets is what the directory says, or else what the tokenizer does.
-    pub fn new(open: &'a OpenModel, tokenizer: &'a Tokenizer) -> Result<Self> {
-        let model = open.translates()?;
+    pub fn new(open: &'a OpenModel, tokenizer: impl Into<Option<&'a Tokenizer>>) -> Result<Self> {
+        let (model, tokenizer) = (open.translates()?, tokenizer.into());
         let (frame, special) = framed(tokenizer, open.special.clone())?;
-        Ok(Self { model, tokenizer, frame, special })
+        Ok(Self { open, model, tokenizer, frame, special })
     }
 
     /// The token that begins targets, and the one that ends sources and targets.
@@ -180,8 +181,10 @@ impl<'a> Translator<'a> {
     pub fn sources(&self, texts: &[impl AsRef<str>]) -> Result<Sources> {
         let mut sources = Sources::default();
         let most = self.most_tokens();
+        let without = || Error::new("the model has no tokenizer", "give the sources as tokens");
+        let tokenizer = self.tokenizer.ok_or_else(without)?;
         for (i, text) in texts.iter().enumerate() {
-            let mut ids = self.tokenizer.encode(text.as_ref())?;
+            let mut ids = tokenizer.encode(text.as_ref())?;
             if ids.len() >= most {
                 ids.truncate(most - 1);
                 sources.cut.add(i);
@@ -190,6 +193,30 @@ impl<'a> Translator<'a> {
             sources.list.push(ids);
         }
         Ok(sources)
+    }
+
+    /// Sources as tokens, their ends included.
+    pub fn sources_of_ids(&self, list: Vec<Vec<u32>>) -> Result<Sources> {
+        for ids in &list {
+            self.open.check(ids)?;
+            if ids.is_empty() {
+                return Err(Error::new("a source without tokens", "give at least its end"));
+            }
+        }
+        Ok(Sources { list, cut: Cut::default() })
+    }
+
+    /// Are translations texts, and not tokens alone?
+    pub fn has_text(&self) -> bool {
+        self.tokenizer.is_some()
+    }
+
+    /// Tokens as text; without a tokenizer, their numbers.
+    fn text(&self, ids: &[u32]) -> String {
+        match self.tokenizer {
+            Some(tokenizer) => tokenizer.decode_known(ids),
+            None => ids.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+        }
     }
 
     /// The translations of each source, best first. `progress` is called with how many are done.
@@ -208,7 +235,7 @@ impl<'a> Translator<'a> {
             let ends = &self.special.ends;
             let end = tokens.last().copied().filter(|id| ends.contains(id));
             tokens.retain(|id| !ends.contains(id));
-            Translation { text: self.tokenizer.decode_known(&tokens), tokens, end, score }
+            Translation { text: self.text(&tokens), tokens, end, score }
         };
         Ok(found.into_iter().map(|all| all.into_iter().map(translation).collect()).collect())
     }
@@ -248,7 +275,7 @@ impl Alignment {
     /// before it, where the decoder predicts it.
     pub(crate) fn of(
         model: &dyn Translates,
-        tokenizer: &Tokenizer,
+        tokenizer: Option<&Tokenizer>,
         begin: u32,
         [source, written]: [&[u32]; 2],
         layer: Option<usize>,
@@ -321,7 +348,8 @@ impl Alignment {
 }
 
 /// A token for the eye.
-fn shown(tokenizer: &Tokenizer, id: u32) -> String {
+fn shown(tokenizer: Option<&Tokenizer>, id: u32) -> String {
+    let Some(tokenizer) = tokenizer else { return id.to_string() };
     let text = tokenizer.decode_known(&[id]);
     match text.trim() {
         "" if text.is_empty() => tokenizer.token(id).unwrap_or_default(),

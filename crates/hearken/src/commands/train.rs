@@ -275,9 +275,9 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
     } else {
         let task = arguments.task.map(|task| task.setting().to_owned());
         let sets: Vec<String> = task.into_iter().chain(sets).collect();
-        let pairs =
-            !arguments.sides.source.is_empty() || matches!(arguments.task, Some(TaskName::Denoise));
-        let default = if pairs {
+        let default = if let Some(task) = arguments.task {
+            task.preset()
+        } else if !arguments.sides.source.is_empty() {
             "translation"
         } else if paths.is_empty() {
             "stories"
@@ -287,9 +287,20 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
         let mut config = match &arguments.config {
             None if arguments.init.is_some() => {
                 let path = arguments.init.as_deref().unwrap_or(Path::new(""));
-                RunConfig::parse(fine_tuning(path)?, "fine-tuning", &sets)?
+                let (text, name) = (fine_tuning(path)?, "fine-tuning");
+                if let Some(task) = arguments.task {
+                    let model = RunConfig::parse(text, name, &[])?.model;
+                    task.check(&model, &path.display().to_string())?;
+                }
+                RunConfig::parse(text, name, &sets)?
             }
-            name => RunConfig::read(name.as_deref().unwrap_or(default), &sets)?,
+            name => {
+                let name = name.as_deref().unwrap_or(default);
+                if let Some(task) = arguments.task {
+                    task.check(&RunConfig::read(name, &[])?.model, name)?;
+                }
+                RunConfig::read(name, &sets)?
+            }
         };
         if let Some(path) = &arguments.init {
             config.start_from(path, &sets)?;

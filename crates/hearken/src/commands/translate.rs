@@ -4,7 +4,7 @@ use super::outputs::check_out;
 use super::texts::{LineArguments, note_cut};
 use crate::failure::Failure;
 use crate::invocation::runnable;
-use crate::model::{ModelArguments, TokenizerArguments};
+use crate::model::{IdList, ModelArguments, TokenizerArguments, parse_id_list};
 use crate::terminal::{Progress, Terminal, say, visible};
 use hearken::infer::sampler::Sampling;
 use hearken::infer::translate::Strategy;
@@ -12,7 +12,7 @@ use hearken::nn::cache::CacheKind;
 use hearken::show::table::{Columns, GAP};
 use hearken::tasks::Translator;
 use hearken::tasks::cut::Cut;
-use hearken::tasks::translate::{Alignment, Options, Translation};
+use hearken::tasks::translate::{Alignment, Options, Sources, Translation};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use serde_json::{Value, json};
@@ -39,6 +39,11 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     texts: LineArguments,
+
+    /// A source as tokens, its end included: 8774,296,1 (may be given several times). The model then
+    /// needs no tokenizer
+    #[arg(long, value_name = "IDS", value_parser = parse_id_list, conflicts_with_all = ["inputs", "text", "field"])]
+    ids: Vec<IdList>,
 
     #[command(flatten)]
     choice: Choice,
@@ -131,11 +136,12 @@ Examples:
   hearken translate --model runs/es verses.txt --beams 4 --length-penalty 0.6 > spanish.txt
   hearken translate --model runs/es --beams 8 --n-best 3 'In the beginning' --json
   hearken translate --model runs/dates '3 May 1999' --show-alignment --svg alignment.svg
+  hearken translate --model marian/ --ids 12,7,52,0
 
 Keys of --json:
-  text              the best translation
+  text, ids         the best translation (text: null without a tokenizer) and its tokens
   score             the sum of ln p of its n tokens, divided by n to the length penalty
-  candidates        with --n-best, --beams or --samples: text and score of each, best first
+  candidates        the same of each that was found, or of the N of --n-best, best first
   alignment         with --show-alignment: source and target, the tokens; weights, a row per token
                     of the translation, its end included, if it has ended; layer; head, null for the
                     mean";
@@ -220,12 +226,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let model = arguments.model.open()?;
     model.translates()?;
-    let tokenizer = arguments.tokenizer.require(&model, "name one with --tokenizer")?;
+    let tokenizer = if arguments.ids.is_empty() {
+        let hint = "name one with --tokenizer, or give the source as tokens with --ids 8774,296,1";
+        Some(arguments.tokenizer.require(&model, hint)?)
+    } else {
+        arguments.tokenizer.of(&model)?
+    };
     if let Some(svg) = &arguments.looking.svg {
         check_out("--svg", svg, Some(&model.directory), &arguments.texts.files())?;
     }
-    let translator = Translator::new(&model, &tokenizer)?;
+    let translator = Translator::new(&model, tokenizer.as_ref())?;
     let mut writer = Writer { arguments, translator, options, number: 0 };
+    if !arguments.ids.is_empty() {
+        arguments.looking.check_count(arguments.ids.len())?;
+        return writer.translate_ids();
+    }
     if arguments.texts.is_empty() && io::stdin().is_terminal() && !arguments.json {
         return writer.converse();
     }
@@ -235,10 +250,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         arguments.texts.read()?
     };
     let texts: Vec<&str> = given.texts.iter().map(|text| text.first.as_str()).collect();
-    if arguments.looking.svg.is_some() && texts.len() != 1 {
-        let message = format!("--svg draws one alignment, and there are {} texts", texts.len());
-        return Err(Failure::input(message, "give a single text"));
-    }
+    arguments.looking.check_count(texts.len())?;
     if arguments.looking.svg.is_some() && texts.iter().all(|text| text.trim().is_empty()) {
         let message = "the text is empty: it has no alignment that --svg could draw";
         return Err(Failure::input(message, "give a text"));
@@ -296,15 +308,7 @@ impl Writer<'_> {
         let numbered = texts.iter().copied().enumerate().filter(|(_, text)| is_text(text));
         let (places, some): (Vec<usize>, Vec<&str>) = numbered.unzip();
         let sources = self.translator.sources(&some)?;
-        let mut status = Progress::new();
-        let mut progress = |done: usize| {
-            if all > 1 {
-                status.show(&format!("{} of {all} texts", before + done));
-            }
-        };
-        let found = self.translator.translate(&sources, &self.options, &mut progress)?;
-        status.clear();
-        let mut found = sources.list.iter().zip(found);
+        let mut found = sources.list.iter().zip(self.find(&sources, before, all)?);
         for text in texts {
             self.number += 1;
             match is_text(text).then(|| found.next()).flatten() {
@@ -314,6 +318,37 @@ impl Writer<'_> {
         }
         let Cut { count, first } = sources.cut;
         Ok(Cut { count, first: first.map(|first| places[first]) })
+    }
+
+    /// Translates and writes the sources that are given as tokens.
+    fn translate_ids(&mut self) -> Result<(), Failure> {
+        let given = &self.arguments.ids;
+        let sources = given.iter().map(|ids| ids.0.clone()).collect();
+        let sources = self.translator.sources_of_ids(sources)?;
+        let found = self.find(&sources, 0, sources.list.len())?;
+        for (source, found) in sources.list.iter().zip(&found) {
+            self.number += 1;
+            self.write(Some(source), found)?;
+        }
+        Ok(())
+    }
+
+    /// The translations of a part of all sources; `before` it others have been translated.
+    fn find(
+        &self,
+        sources: &Sources,
+        before: usize,
+        all: usize,
+    ) -> Result<Vec<Vec<Translation>>, Failure> {
+        let mut status = Progress::new();
+        let mut progress = |done: usize| {
+            if all > 1 {
+                status.show(&format!("{} of {all} texts", before + done));
+            }
+        };
+        let found = self.translator.translate(sources, &self.options, &mut progress)?;
+        status.clear();
+        Ok(found)
     }
 
     fn write(&self, source: Option<&Vec<u32>>, found: &[Translation]) -> Result<(), Failure> {
@@ -353,8 +388,13 @@ impl Writer<'_> {
     }
 
     fn as_json(&self, found: &[Translation], alignment: Option<&Alignment>) -> Value {
-        let one = |t: &Translation| json!({ "text": t.text, "score": t.score });
-        let mut value = found.first().map_or(json!({ "text": "", "score": 0.0 }), one);
+        let has_text = self.translator.has_text();
+        let one = |t: &Translation| {
+            let text = has_text.then_some(&t.text);
+            json!({ "text": text, "ids": t.tokens, "score": t.score })
+        };
+        let nothing = || json!({ "text": "", "ids": [], "score": 0.0 });
+        let mut value = found.first().map_or_else(nothing, one);
         let wanted = match self.arguments.n_best {
             Some(most) => most,
             None if self.arguments.choice.several() => usize::MAX,
@@ -388,6 +428,14 @@ impl Looking {
             )),
             _ => Ok(()),
         }
+    }
+
+    fn check_count(&self, texts: usize) -> Result<(), Failure> {
+        if self.svg.is_none() || texts == 1 {
+            return Ok(());
+        }
+        let message = format!("--svg draws one alignment, and there are {texts} texts");
+        Err(Failure::input(message, "give a single text"))
     }
 }
 

@@ -78,7 +78,7 @@ fn bad_configurations_are_refused() {
         ("lstm-small", "model.heads=4", "heads"),
         ("lstm-small", "model.dropout=1.5", "model.dropout is 1.5"),
         ("convolution-small", "model.kernel=0", "model.kernel is 0"),
-        ("convolution-small", "model.layers=40", "model.cycle is 40"),
+        ("convolution-small", "model.layers=40", "model.layers is 40"),
         ("convolution-small", "model.cycle=0", "model.cycle is 0"),
     ] {
         run(&mut hearken(&["plan", "--config", preset, "--set", set])).refused(message);

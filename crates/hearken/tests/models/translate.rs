@@ -357,6 +357,47 @@ fn bad_pairs_are_named_with_file_and_line() {
     let both = ["--source", "a.en", "--target", "a.es"];
     refused(&[], &[&both[..], &["--config", "nanogpt-cpu"]].concat(), "is no encoder-decoder");
     refused(&[], &[&both[..], &["--task", "denoise"]].concat(), "learns from sources alone");
+    for config in ["stories", "story-labels", "gru-small"] {
+        let rest = ["--config", config, "--task", "denoise"];
+        refused(&[], &rest, "cannot write what was taken out of a text");
+    }
+    let prefix = ["--config", "stories", "--set", "data.prefix={kind=\"separator\",text=\".\"}"];
+    refused(&[], &prefix, "set model.prefix=true");
+    refused(&[], &["--config", "dates", "--task", "classes"], "--task classes is for encoders");
+    let short = ["--config", "dates", "--set", "data.most_tokens=4"];
+    refused(&[], &short, "a context of 4 tokens does not hold all dates");
+}
+
+#[test]
+fn sources_may_be_tokens() {
+    let dir = directory();
+    let tokenizer = conversions::tokenizer();
+    let text = "the third of March 2021";
+    let mut ids = tokenizer.encode(text).unwrap();
+    ids.extend(tokenizer.special(Special::Eos));
+    let ids = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let given = ["--tokens", "6", "--json", "--show-alignment"];
+    let said = |rest: &[&str]| json(&mut translate(dir.path(), &[&given[..], rest].concat()));
+    let (of_text, of_ids) = (said(&[text]), said(&["--ids", &ids, "--ids", &ids]));
+    assert_eq!([&of_text[0], &of_text[0]], [&of_ids[0], &of_ids[1]]);
+    std::fs::remove_file(dir.path().join("tokenizer.json")).unwrap();
+    let alone = said(&["--ids", &ids]);
+    assert_eq!(alone[0]["ids"], of_text[0]["ids"]);
+    assert!(alone[0]["text"].is_null() && !alone[0]["ids"].as_array().unwrap().is_empty());
+    let numbers: Vec<String> =
+        alone[0]["ids"].as_array().unwrap().iter().map(Value::to_string).collect();
+    assert_eq!(
+        lines(&mut translate(dir.path(), &["--tokens", "6", "--ids", &ids])),
+        [numbers.join(",")]
+    );
+    for (rest, what) in [
+        (&[text][..], "with --ids"),
+        (&["--ids", "99999"], "there is no token 99999"),
+        (&["--ids", "1,2", text], "cannot be used with"),
+        (&["--ids", "x"], "is no token"),
+    ] {
+        run(&mut translate(dir.path(), rest)).refused(what);
+    }
 }
 
 #[test]

@@ -365,12 +365,26 @@ impl RecurrentSeq2seqConfig {
 /// Most tokens that one convolution reaches back: as many as a sequence can have.
 const MOST_REACH: usize = 1 << 24;
 
+fn check_init(init: &InitConfig) -> Result<()> {
+    check_finite("model.init.deviation", init.deviation)?;
+    if init.query_key_scale != 1.0 {
+        return Err(Error::new(
+            format!(
+                "model.init.query_key_scale is {}: it is of queries and keys, and this model has none",
+                init.query_key_scale
+            ),
+            "leave it out",
+        ));
+    }
+    Ok(())
+}
+
 impl RecurrentConfig {
     /// Is this a model that can be built? The error says what is wrong and how to fix it.
     pub fn validate(&self) -> Result<()> {
         check_text_model(self.vocabulary, self.context, self.layers, self.width)?;
         check_dropout("model.dropout", self.dropout)?;
-        check_finite("model.init.deviation", self.init.deviation)?;
+        check_init(&self.init)?;
         let cell = 2.0 * self.cell.gates() as f64 * self.width as f64;
         let rows = self.layers as f64 * cell + 2.0 * self.vocabulary as f64;
         check_count(rows * self.width as f64)
@@ -382,20 +396,22 @@ impl ConvolutionConfig {
     pub fn validate(&self) -> Result<()> {
         check_text_model(self.vocabulary, self.context, self.layers, self.width)?;
         check_sizes("model", &[("kernel", self.kernel, 1 << 10)])?;
+        check_sizes("model", &[("cycle", self.cycle.unwrap_or(1), MOST_LAYERS)])?;
         let cycle = self.cycle.unwrap_or(self.layers);
-        if cycle == 0 || cycle > 24 || (self.kernel - 1) << (cycle - 1) > MOST_REACH {
+        if cycle > 24 || (self.kernel - 1) << (cycle - 1) > MOST_REACH {
             return Err(Error::new(
                 format!(
-                    "model.cycle is {cycle}: dilations of up to 2^{} with a kernel of {}, expected \
-                     to reach back {MOST_REACH} tokens at most",
-                    cycle.saturating_sub(1),
+                    "{} is {cycle}: dilations double up to 2^{} with a kernel of {}, expected to \
+                     reach back {MOST_REACH} tokens at most",
+                    if self.cycle.is_some() { "model.cycle" } else { "model.layers" },
+                    cycle - 1,
                     self.kernel
                 ),
                 "set model.cycle, after which dilations begin again at 1: 8 or 10 are usual",
             ));
         }
         check_dropout("model.dropout", self.dropout)?;
-        check_finite("model.init.deviation", self.init.deviation)?;
+        check_init(&self.init)?;
         check_eps("model", self.norm.eps)?;
         let columns = 3.0 * self.kernel as f64 * self.width as f64;
         let rows = self.layers as f64 * columns + 2.0 * self.vocabulary as f64;
@@ -415,7 +431,7 @@ impl RecurrentSeq2seqConfig {
         ];
         check_sizes("model", &sizes)?;
         check_dropout("model.dropout", self.dropout)?;
-        check_finite("model.init.deviation", self.init.deviation)?;
+        check_init(&self.init)?;
         // The widest matrices are some 3·wide × 3·gates·wide.
         let wide = self.width.max(self.encoder_width()).max(compared) as f64;
         let layers = (self.layers + self.encoder_layers() + 1) as f64;
@@ -464,7 +480,10 @@ mod tests {
             ("recurrent", "dropout = 1.0", "model.dropout is 1, expected 0 up to"),
             ("recurrent", "init = { deviation = nan }", "model.init.deviation is NaN"),
             ("convolution", "kernel = 0", "model.kernel is 0"),
-            ("convolution", "layers = 64", "model.cycle is 64: dilations of up to 2^63"),
+            ("convolution", "layers = 64", "model.layers is 64: dilations double up to 2^63"),
+            ("convolution", "cycle = 30", "model.cycle is 30: dilations double up to 2^29"),
+            ("recurrent", "init = { query_key_scale = 2.0 }", "model.init.query_key_scale is 2"),
+            ("convolution", "init = { query_key_scale = 2.0 }", "and this model has none"),
             ("convolution", "cycle = 0", "model.cycle is 0"),
             ("convolution", "norm = { eps = 0.0 }", "model.norm.eps is 0"),
             ("recurrent-seq2seq", "encoder_width = 0", "model.encoder_width is 0"),

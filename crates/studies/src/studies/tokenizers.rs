@@ -107,6 +107,11 @@ fn perplexity(bits_per_byte: f64, bytes_per_token: f64) -> f64 {
     (bits_per_byte * bytes_per_token * LN_2).exp()
 }
 
+/// Perplexities of models with these bits per byte, by the tokens of one tokenizer.
+fn counted_by(bits: &Sample, cut: &Cut) -> Sample {
+    bits.values.iter().map(|bits| perplexity(*bits, cut.bytes_per_token)).collect()
+}
+
 /// A perplexity for people.
 fn short(perplexity: f64) -> String {
     match perplexity {
@@ -181,17 +186,22 @@ fn report(outcome: &mut Outcome, cuts: &[Cut], entrants: &[Entrant<'_>], runs: &
     outcome.findings.extend(orders(&perplexities, &bits));
     for (cut, (_, bits)) in cuts.iter().zip(&bits).filter(|(_, (_, bits))| bits.is_finite()) {
         let other = |other: &Cut| {
-            let value = perplexity(bits.mean(), other.bytes_per_token);
+            let value = counted_by(bits, other).mean();
             format!("{} by tokens of {}", short(value), other.contender)
         };
         let values: Vec<String> = cuts.iter().map(other).collect();
-        outcome.findings.push(format!(
-            "one and the same model, that of {}, with {} bits per byte, has these perplexities, depending \
-             on the tokens that it is counted by: {}",
-            cut.contender,
-            three(bits.mean()),
-            values.join(", ")
-        ));
+        let (name, mean, values) = (cut.contender, three(bits.mean()), values.join(", "));
+        outcome.findings.push(if bits.values.len() == 1 {
+            format!(
+                "one and the same model, that of {name}, with {mean} bits per byte, has these perplexities, \
+                 depending on the tokens that it is counted by: {values}"
+            )
+        } else {
+            format!(
+                "the same models, those of {name}, with {mean} bits per byte in the mean, have these mean \
+                 perplexities, depending on the tokens that they are counted by: {values}"
+            )
+        });
         if cuts.len() > 1 {
             break; // one example says it; the table has all
         }
@@ -287,7 +297,7 @@ fn converted(cuts: &[Cut], bits: &[(String, Sample)]) -> Listing {
     let row = |(name, bits): &(String, Sample)| {
         let mut cells = vec![name.clone()];
         let value = |cut: &Cut| {
-            let value = perplexity(bits.mean(), cut.bytes_per_token);
+            let value = counted_by(bits, cut).mean();
             if value.is_finite() { short(value) } else { "–".to_owned() }
         };
         cells.extend(cuts.iter().map(value));

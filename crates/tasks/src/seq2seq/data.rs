@@ -111,10 +111,11 @@ impl PairData {
         let conversion = generated.conversion().ok_or_else(|| generated.misfit())?;
         let tokenizer = tokenizer_or(conversions::tokenizer, config, place, given)?;
         let tokenizer = Arc::new(tokenizer);
-        let (frame, special) = framed(&tokenizer, stated)?;
+        let (frame, special) = framed(Some(&tokenizer), stated)?;
         let (seed, rows) = (config.train.seed, config.train.batch_size);
         let texts = conversion.held_out(config.data.stories.max(1), seed);
         let context = config.model.context();
+        let context = context.min(config.data.most_tokens.unwrap_or(context));
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
         let held = sides.held(texts)?;
         let longest = held.examples.longest().max(held.longest_source);
@@ -123,7 +124,7 @@ impl PairData {
         {
             return Err(Error::new(
                 format!("a context of {context} tokens does not hold all {}", conversion.name()),
-                "set model.context=48 or more",
+                "set model.context=48 or more, and leave data.most_tokens out",
             ));
         }
         let pair = move |step, row| conversion.pair(seed, step, row);
@@ -149,7 +150,7 @@ impl PairData {
         context: usize,
         pair: impl Fn(u64, u64) -> [String; 2] + Send + Sync + 'static,
     ) -> Result<Self> {
-        let (frame, special) = framed(&tokenizer, SpecialTokens::default())?;
+        let (frame, special) = framed(Some(&tokenizer), SpecialTokens::default())?;
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
         Ok(Self {
             tokenizer,
@@ -202,13 +203,17 @@ impl PairData {
         let share = if hold_out == HoldOut::Everything { 0.0 } else { config.data.validation };
         let read = read_text(config, place, given, share, Some(specials(true)), report)?;
         let tokenizer = Arc::new(read.tokenizer);
-        let (frame, special) = framed(&tokenizer, stated)?;
+        let (frame, special) = framed(Some(&tokenizer), stated)?;
         let sentinels = tokenizer.sentinels();
         if sentinels.is_empty() {
             return Err(Error::new(
                 "the tokenizer has no sentinels, which stand for what is taken out of a text",
-                "use a tokenizer with <extra_id_0>, <extra_id_1>, … as T5's, or let one be learned: \
-                 by leaving data.tokenizer_file out",
+                if config.task.init.is_some() {
+                    "go on from a model whose tokenizer has <extra_id_0>, <extra_id_1>, …, as T5's"
+                } else {
+                    "use a tokenizer with <extra_id_0>, <extra_id_1>, … as T5's, or let one be \
+                     learned: by leaving data.tokenizer_file out"
+                },
             ));
         }
         let (rows, seed) = (config.train.batch_size, config.train.seed);
@@ -267,7 +272,7 @@ impl PairData {
             tokenizer.save(&place.path.join(TOKENIZER))?;
         }
         let tokenizer = Arc::new(tokenizer);
-        let (frame, special) = framed(&tokenizer, stated)?;
+        let (frame, special) = framed(Some(&tokenizer), stated)?;
         let context = config.model.context();
         let context = context.min(config.data.most_tokens.unwrap_or(context));
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
@@ -375,18 +380,19 @@ fn stated_by(config: &RunConfig, place: &Workplace<'_>) -> Result<SpecialTokens>
 /// What begins and ends targets: what a model directory `stated`, or else the special tokens of the
 /// tokenizer. As in T5 and Marian, padding begins them.
 pub(crate) fn framed(
-    tokenizer: &Tokenizer,
+    tokenizer: Option<&Tokenizer>,
     stated: SpecialTokens,
 ) -> Result<(Frame, SpecialTokens)> {
-    let special = |special| tokenizer.special(special);
+    let special = |special| tokenizer.and_then(|tokenizer| tokenizer.special(special));
     let mut ends = stated.ends;
     if ends.is_empty() {
         ends.extend(special(Special::Eos).or_else(|| special(Special::Sep)));
     }
     let Some(end) = ends.first().copied() else {
         return Err(Error::new(
-            "the tokenizer has no token that ends a text",
-            "an encoder-decoder writes until its end token: use a tokenizer that has </s>",
+            "there is no token that ends a text",
+            "an encoder-decoder writes until its end token: use a tokenizer that has </s>, or state \
+             eos_token_id in generation_config.json",
         ));
     };
     let usual = || special(Special::Pad).or_else(|| special(Special::Bos)).unwrap_or(end);

@@ -184,7 +184,7 @@ impl Task for Seq2Seq {
             }
             let alignment = Alignment::of(
                 self.model(),
-                &self.data.tokenizer,
+                Some(&self.data.tokenizer),
                 self.data.frame.begin,
                 [&source, &said],
                 None,

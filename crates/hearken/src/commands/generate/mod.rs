@@ -7,7 +7,7 @@ mod write;
 
 use crate::failure::Failure;
 use crate::invocation::runnable;
-use crate::model::{ModelArguments, TokenizerArguments, note_temperature, parse_ids};
+use crate::model::{IdList, ModelArguments, TokenizerArguments, note_temperature, parse_id_list};
 use crate::terminal::{Terminal, say};
 use hearken::data::tokenizer::Tokenizer;
 use hearken::infer::beam::BeamSearch;
@@ -203,14 +203,6 @@ impl CacheChoice {
             Self::None => None,
         }
     }
-}
-
-/// A list is one value to the command line, not one per token.
-#[derive(Clone)]
-struct IdList(Vec<u32>);
-
-fn parse_id_list(text: &str) -> Result<IdList, String> {
-    parse_ids(text).map(IdList)
 }
 
 /// Reads `0.6,4`.

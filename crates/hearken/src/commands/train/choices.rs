@@ -1,5 +1,7 @@
 //! Arguments of `hearken train` that stand for settings of a configuration.
 
+use crate::failure::Failure;
+use hearken::nn::config::ModelConfig;
 use std::path::PathBuf;
 
 /// What a model learns.
@@ -24,6 +26,33 @@ pub(super) enum TaskName {
 }
 
 impl TaskName {
+    /// Is it one of an encoder's heads?
+    fn is_of_encoders(self) -> bool {
+        !matches!(self, Self::Denoise)
+    }
+
+    /// The preset that fits it.
+    pub(super) fn preset(self) -> &'static str {
+        match self {
+            Self::Masks => "encoder-small",
+            Self::Denoise => "translation",
+            _ => "classifier",
+        }
+    }
+
+    /// Refuses a model that cannot have it.
+    pub(super) fn check(self, model: &ModelConfig, name: &str) -> Result<(), Failure> {
+        if !self.is_of_encoders() || matches!(model, ModelConfig::Encoder(_)) {
+            return Ok(());
+        }
+        let value = clap::ValueEnum::to_possible_value(&self);
+        let task = value.as_ref().map_or("", |value| value.get_name());
+        Err(Failure::input(
+            format!("--task {task} is for encoders, and the model of {name} is none"),
+            format!("use --config {}, or --init with an encoder's directory", self.preset()),
+        ))
+    }
+
     /// The setting that stands for it.
     pub(super) fn setting(self) -> &'static str {
         match self {

@@ -263,6 +263,14 @@ fn fit(line: &Line, most: usize, of: fn(&[(f64, f64)]) -> f64) -> Sample {
     by_seed(&near, of)
 }
 
+/// The largest of these distances that takes part in a fit.
+fn reach(line: &Line, most: usize) -> f64 {
+    let seen = line.points.iter().filter(|(t, sample)| {
+        *t <= most as f64 && sample.values.iter().any(|norm| *norm > SMALLEST)
+    });
+    seen.map(|(t, _)| *t).fold(0.0, f64::max)
+}
+
 fn findings(when: &str, lines: &[Line], compared: usize, fitted: usize) -> Vec<String> {
     let at: Vec<(String, Sample)> = (lines.iter())
         .filter_map(|line| {
@@ -275,22 +283,23 @@ fn findings(when: &str, lines: &[Line], compared: usize, fitted: usize) -> Vec<S
     let is_recurrent = |line: &&Line| line.name != "transformer";
     let rates: Vec<String> = (lines.iter().filter(is_recurrent))
         .map(|line| {
-            let rate = fit(line, fitted, factor);
-            format!("{} {}", line.name, rate.show(|x| format!("{x:.3}")))
+            let rate = fit(line, fitted, factor).show(|x| format!("{x:.3}"));
+            format!("{} {rate} up to distance {}", line.name, reach(line, fitted))
         })
         .collect();
     if !rates.is_empty() {
         found.push(format!(
-            "{when}, up to distance {fitted}, the gradient of recurrent networks is multiplied with every \
-             token by (fitted): {}",
-            rates.join(", ")
+            "{when}, the gradient of recurrent networks is multiplied with every token by (fitted as far \
+             as it can be measured): {}",
+            rates.join("; ")
         ));
     }
     for line in lines.iter().filter(|line| !is_recurrent(line)) {
         let power = fit(line, fitted, power).show(|x| format!("{x:.2}"));
         found.push(format!(
-            "{when}, up to distance {fitted}, the gradient of the {} goes as the distance to the power of \
+            "{when}, up to distance {}, the gradient of the {} goes as the distance to the power of \
              (fitted): {power}",
+            reach(line, fitted),
             line.name
         ));
     }
