@@ -19,6 +19,7 @@ use hearken_tensor::ops::attention::{
     Attend, attention, attention_packed, top_keys, top_keys_packed,
 };
 use hearken_tensor::{Param, Tensor, Var};
+use std::ops::Range;
 
 /// Softmax attention.
 #[derive(Clone, Debug)]
@@ -191,19 +192,10 @@ impl Softmax {
                 attend(k, v);
             }
         }
-        let sequences: Vec<_> = few
-            .iter()
-            .map(|(rows, keys, pages, scores)| Sequence {
-                rows: rows.clone(),
-                keys: *keys,
-                pages: *pages,
-                scores,
-            })
-            .collect();
         let parts = [heads, kv_heads, kv_heads];
         let [queries, ..] = Rows::packed(packed.data(), total, parts, [width, width, value_width]);
         let step = Decoding { heads, kv_heads, width, value_width, queries, scale };
-        step.forward(&sequences, out.data_mut());
+        step.forward(&sequences(&few), out.data_mut());
         out
     }
 
@@ -273,20 +265,24 @@ impl Softmax {
                 (rows, keys, pages, scores)
             })
             .collect();
-        let sequences: Vec<_> = seen
-            .iter()
-            .map(|(rows, keys, pages, scores)| Sequence {
-                rows: rows.clone(),
-                keys: *keys,
-                pages: *pages,
-                scores,
-            })
-            .collect();
         let queries = Rows::new(queries.data(), total, heads, width);
         let step = Decoding { heads, kv_heads, width, value_width, queries, scale: self.scale };
-        step.forward(&sequences, out.data_mut());
+        step.forward(&sequences(&seen), out.data_mut());
         out
     }
+}
+
+/// The rows of a sequence, how many keys it has, where they are, and what is seen of them.
+type Part<'a> = (Range<usize>, usize, &'a KeyValues, Rule);
+
+fn sequences<'a>(parts: &'a [Part<'a>]) -> Vec<Sequence<'a, KeyValues, Rule>> {
+    let one = |(rows, keys, pages, scores): &'a Part<'a>| Sequence {
+        rows: rows.clone(),
+        keys: *keys,
+        pages: *pages,
+        scores,
+    };
+    parts.iter().map(one).collect()
 }
 
 /// A rule, with what is chosen seen alone.
