@@ -259,13 +259,11 @@ fn residual_stream(model: &dyn PredictsTokens, rows: &[Vec<u32>]) -> Vec<(String
 
 /// A layer for people.
 fn shown(name: &str) -> String {
-    match name {
-        "blocks.0.residual_before" => "embedding".to_owned(),
-        _ => {
-            let layer = name.trim_end_matches(".residual_after").trim_end_matches(".out");
-            layer.replace("blocks.", "block ").replace("layers.", "layer ")
-        }
+    if name == "blocks.0.residual_before" {
+        return "embedding".to_owned();
     }
+    let layer = name.trim_end_matches(".residual_after").trim_end_matches(".out");
+    layer.replace("blocks.", "block ").replace("layers.", "layer ")
 }
 
 fn classes(labels: &[u32]) -> usize {
