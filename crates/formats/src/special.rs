@@ -13,6 +13,7 @@ use std::path::Path;
 const START: &str = "decoder_start_token_id";
 const EOS: &str = "eos_token_id";
 const PAD: &str = "pad_token_id";
+const BEAMS: &str = "num_beams";
 /// Names of [`Constraints`], in their order.
 const BAD_WORDS: &str = "bad_words_ids";
 const SUPPRESSED: &str = "suppress_tokens";
@@ -31,6 +32,8 @@ pub struct SpecialTokens {
     pub pad: Option<u32>,
     /// What is not written, and what must be.
     pub constraints: Constraints,
+    /// How many beams a directory asks for, if it asks for several. Nobody has to follow.
+    pub beams: Option<usize>,
 }
 
 impl SpecialTokens {
@@ -58,7 +61,9 @@ impl SpecialTokens {
         let mut bad_words = if first.is_empty() { read_words(config, BAD_WORDS)? } else { first };
         // What ends a text cannot be forbidden: a text would have no end.
         bad_words.retain(|word| !matches!(word[..], [id] if ends.contains(&id)));
+        let beams = generation.size_or(BEAMS, 1)?;
         Ok(Self {
+            beams: Some(beams).filter(|beams| *beams > 1),
             begin: start.or(one("bos_token_id")?),
             pad: one(PAD)?,
             constraints: Constraints {
@@ -112,7 +117,7 @@ impl SpecialTokens {
         })
     }
 
-    /// The constraints that there are, as `generation_config.json` has them.
+    /// The constraints and beams that there are, as `generation_config.json` has them.
     pub fn constraints_to_json(&self) -> Value {
         let Constraints { bad_words, suppressed, suppressed_first, first, last } =
             &self.constraints;
@@ -122,6 +127,7 @@ impl SpecialTokens {
             (SUPPRESSED_FIRST, json!(suppressed_first), suppressed_first.is_empty()),
             (FORCED_FIRST, json!(first), first.is_none()),
             (FORCED_LAST, json::ids(last), last.is_empty()),
+            (BEAMS, json!(self.beams), self.beams.is_none()),
         ];
         stated
             .into_iter()

@@ -178,6 +178,7 @@ fn what_t5_and_marian_say_is_read() {
             ends: vec![0],
             pad: Some(28),
             constraints: Constraints { last: vec![0], ..Constraints::default() },
+            ..SpecialTokens::default()
         }
     );
     assert_eq!(

@@ -26,7 +26,7 @@ fn special() -> SpecialTokens {
         first: Some(10),
         last: vec![2],
     };
-    SpecialTokens { begin: Some(1), ends: vec![2, 5], pad: None, constraints }
+    SpecialTokens { begin: Some(1), ends: vec![2, 5], pad: None, constraints, beams: Some(4) }
 }
 
 fn bits(model: &dyn Model) -> Vec<(String, Vec<u32>)> {

@@ -35,11 +35,18 @@ pub fn html(study: &Study, request: &Request, outcome: &Outcome, made: &Made) ->
         context! { about, large, small => markup(chart.svg()) }
     };
     let listing = |Listing { table, about }: &Listing| {
+        let row = |row: &Vec<String>| -> Vec<Value> {
+            let cell = |cell: &String| {
+                let (mean, range) = mean_and_range(cell);
+                context! { mean, range }
+            };
+            row.iter().map(cell).collect()
+        };
         context! {
             about,
             title => table.title.clone(),
             columns => table.columns.clone(),
-            rows => table.rows.clone(),
+            rows => table.rows.iter().map(row).collect::<Vec<_>>(),
         }
     };
     let contenders = study.contenders.iter().filter(|c| request.has(c.name));
@@ -140,13 +147,16 @@ fn columns_of(table: &Table, rows: &[Vec<String>]) -> Columns {
     columns.holding(rows)
 }
 
-/// The means of `mean (low–high)`.
+/// The parts of `mean (low–high)`.
+fn mean_and_range(cell: &str) -> (&str, Option<&str>) {
+    match cell.split_once(" (") {
+        Some((mean, range)) if range.contains('–') => (mean, range.strip_suffix(')')),
+        _ => (cell, None),
+    }
+}
+
 fn without_ranges(row: &[String]) -> Vec<String> {
-    let mean = |cell: &String| match cell.split_once(" (") {
-        Some((mean, range)) if range.contains('–') => mean.to_owned(),
-        _ => cell.clone(),
-    };
-    row.iter().map(mean).collect()
+    row.iter().map(|cell| mean_and_range(cell).0.to_owned()).collect()
 }
 
 /// The charts as they stand on the page, each with the name of a file: `recall-lookup.svg`.

@@ -209,6 +209,12 @@ impl Choice {
         Ok(sampling)
     }
 
+    /// Has nobody said how tokens are chosen?
+    fn is_usual(&self) -> bool {
+        let count = self.beams.or(self.samples).or(self.top_k);
+        count.is_none() && self.seed.is_none() && self.temperature.or(self.top_p).is_none()
+    }
+
     /// Are several translations found?
     fn several(&self) -> bool {
         self.beams.or(self.samples).is_some_and(|count| count > 1)
@@ -234,6 +240,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     if let Some(svg) = &arguments.looking.svg {
         check_out("--svg", svg, Some(&model.directory), &arguments.texts.files())?;
+    }
+    if let Some(beams) = model.special.beams.filter(|_| arguments.choice.is_usual()) {
+        say!("note: generation_config.json asks for {beams} beams; --beams {beams} takes them");
     }
     let translator = Translator::new(&model, tokenizer.as_ref())?;
     let mut writer = Writer { arguments, translator, options, number: 0 };

@@ -390,6 +390,18 @@ fn sources_may_be_tokens() {
         lines(&mut translate(dir.path(), &["--tokens", "6", "--ids", &ids])),
         [numbers.join(",")]
     );
+    // Beams that the directory asks for are offered, and not taken unasked.
+    let path = dir.path().join("generation_config.json");
+    let mut asked: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    asked["num_beams"] = 4.into();
+    std::fs::write(&path, asked.to_string()).unwrap();
+    let short = ["--tokens", "6", "--ids", &ids];
+    let noted = run(&mut translate(dir.path(), &short)).succeeded();
+    assert!(noted.stderr.contains("asks for 4 beams; --beams 4"), "{}", noted.stderr);
+    assert_eq!(noted.stdout.trim_end(), numbers.join(","));
+    let taken = run(&mut translate(dir.path(), &[&short[..], &["--beams", "2"]].concat()));
+    assert!(!taken.succeeded().stderr.contains("asks for"));
+    std::fs::remove_file(path).unwrap();
     for (rest, what) in [
         (&[text][..], "with --ids"),
         (&["--ids", "99999"], "there is no token 99999"),
