@@ -39,12 +39,16 @@ impl Times {
 
 /// Calls `work` once to warm up, then for about `budget`, but at least three times; gives what
 /// the later calls gave.
-pub fn repeat<T>(budget: Duration, mut work: impl FnMut() -> T) -> Vec<T> {
-    const LEAST: usize = 3;
+pub fn repeat<T>(budget: Duration, work: impl FnMut() -> T) -> Vec<T> {
+    repeat_at_least(3, budget, work)
+}
+
+/// The same, at least so many times.
+pub fn repeat_at_least<T>(least: usize, budget: Duration, mut work: impl FnMut() -> T) -> Vec<T> {
     work();
     let start = Instant::now();
     let mut results = Vec::new();
-    while results.len() < LEAST || start.elapsed() < budget {
+    while results.len() < least || start.elapsed() < budget {
         results.push(work());
     }
     results

@@ -5,7 +5,7 @@ use crate::mechanisms::{Mechanism, Ready};
 use crate::outcome::{Drawing, Line, Listing, Outcome};
 use crate::request::Request;
 use crate::statistics::{Sample, best, slope};
-use crate::timing::{repeat, timed};
+use crate::timing::{repeat_at_least, timed};
 use hearken_base::{Error, Kind, Result};
 use hearken_kernels::attention::scores::{And, Causal, Global, Or, Strided, Window};
 use hearken_kernels::dry::Dry;
@@ -36,9 +36,13 @@ const FITTED: usize = 4;
 /// With less effort than this, times are but a sketch.
 const SKETCH: f64 = 0.02;
 
+/// All kinds and lengths are timed in turns, so that a burst of other work falls into one of them and,
+/// being less than a quarter of the runs, does not count.
+const TURNS: u32 = 4;
+
 struct Scale {
     tokens: &'static [usize],
-    /// Each length is timed for about so long, if three runs do not take longer.
+    /// Each length is timed for about so long, if a run in each turn does not take longer.
     budget: Duration,
 }
 
@@ -104,17 +108,13 @@ fn once(ready: &Ready, [q, k, v, dout]: &[Tensor; 4]) -> (f64, f64) {
     (forward, timed(|| out.backward_with(dout.clone())))
 }
 
-fn measure(contender: &str, tokens: usize, budget: Duration) -> Result<Measured> {
+/// Seconds forward and backward of the runs of one turn.
+fn turn(contender: &str, tokens: usize, budget: Duration) -> Vec<(f64, f64)> {
     let (ready, operands) = (ready(contender, tokens), operands(tokens));
-    let (forward, backward) = repeat(budget, || once(&ready, &operands)).into_iter().unzip();
+    let runs = repeat_at_least(1, budget / TURNS, || once(&ready, &operands));
     drop(operands);
     pool::release();
-    Ok(Measured {
-        forward,
-        backward,
-        trained: bytes(contender, tokens, true)?,
-        read: bytes(contender, tokens, false)?,
-    })
+    runs
 }
 
 /// The most bytes of a dry pass, operands and kernels' working memory included.
@@ -153,7 +153,7 @@ pub(super) fn estimate(request: &Request) -> f64 {
         let grows = if matches!(*contender, "softmax" | "strided") { 2.0 } else { 1.0 };
         let runs = tokens.iter().map(|tokens| {
             let run = last * (*tokens as f64 / short as f64).powf(grows);
-            (4.0 * run).max(budget.as_secs_f64() + run)
+            (8.0 * run).max(budget.as_secs_f64() + 4.0 * run)
         });
         runs.sum::<f64>()
     });
@@ -163,20 +163,31 @@ pub(super) fn estimate(request: &Request) -> f64 {
 /// Adds what was found to the outcome, and gives the numbers.
 pub(super) fn run(request: &Request, outcome: &mut Outcome) -> Result<Value> {
     let Scale { tokens, budget } = scale(request);
-    let mut line = StatusLine::new();
     let mut all: Vec<(&'static str, Vec<Measured>)> = Vec::new();
     for contender in &request.contenders {
-        let mut measured = Vec::new();
-        for tokens in *tokens {
-            if request.stop.load(Ordering::SeqCst) {
-                return Err(Error::of(Kind::Io(ErrorKind::Interrupted), "stopped", ""));
+        let one = |tokens: &usize| -> Result<Measured> {
+            let [read, trained] = [false, true].map(|back| bytes(contender, *tokens, back));
+            let (forward, backward) = (Vec::new(), Vec::new());
+            Ok(Measured { forward, backward, trained: trained?, read: read? })
+        };
+        all.push((contender, tokens.iter().map(one).collect::<Result<_>>()?));
+    }
+    let mut line = StatusLine::new();
+    for number in 1..=TURNS {
+        for (contender, measured) in &mut all {
+            for (tokens, measured) in tokens.iter().zip(measured) {
+                if request.stop.load(Ordering::SeqCst) {
+                    return Err(Error::of(Kind::Io(ErrorKind::Interrupted), "stopped", ""));
+                }
+                if request.progress == Mode::Line {
+                    let what = format!("timing {contender}, {tokens} tokens");
+                    line.show(&format!("attention: {what}, turn {number} of {TURNS} …"));
+                }
+                let runs = isa::for_batches(|| turn(contender, *tokens, *budget));
+                measured.forward.extend(runs.iter().map(|run| run.0));
+                measured.backward.extend(runs.iter().map(|run| run.1));
             }
-            if request.progress == Mode::Line {
-                line.show(&format!("attention: timing {contender}, {tokens} tokens …"));
-            }
-            measured.push(isa::for_batches(|| measure(contender, *tokens, *budget))?);
         }
-        all.push((contender, measured));
     }
     line.clear();
     let lines = |value: fn(&Measured) -> Vec<f64>| -> Vec<Line> {
@@ -337,8 +348,9 @@ fn method(scale: &Scale) -> String {
          linformer, which cannot be. Window: {WINDOW} tokens; strided: a window of {NEAR} and every \
          {STRIDE}th token; global: the window and the first {FIRST} tokens; performer: 256 features; \
          linformer: 256 mixtures, which learn; lsh: chunks of 64, two rounds. What is timed is attention by \
-         itself, without the projections around it, for {} ms at each length or three runs. Memory is that of \
-         a dry pass: the same code, with the books of memory and without arithmetic.",
+         itself, without the projections around it, for {} ms at each length or {TURNS} runs, in {TURNS} turns \
+         through all kinds and lengths. Memory is that of a dry pass: the same code, with the books of memory \
+         and without arithmetic.",
         plural(threads::count(), "thread"),
         scale.budget.as_millis(),
     )
@@ -385,9 +397,11 @@ mod tests {
     #[test]
     fn every_kind_runs() {
         for contender in super::super::STUDY.contenders {
-            let measured = measure(contender.name, 100, Duration::ZERO).unwrap();
-            assert!(measured.trained >= measured.read && measured.read > 0, "{}", contender.name);
-            assert!(measured.forward.iter().all(|seconds| *seconds > 0.0));
+            let [read, trained] =
+                [false, true].map(|back| bytes(contender.name, 100, back).unwrap());
+            assert!(trained >= read && read > 0, "{}", contender.name);
+            let runs = turn(contender.name, 100, Duration::ZERO);
+            assert!(runs.iter().all(|(forward, backward)| *forward > 0.0 && *backward > 0.0));
         }
     }
 }
