@@ -1,5 +1,5 @@
 // Attention: all heads small, one head large, scores and weights, roles by measurement.
-import { ask, bytesOf, card, exactText, floatsOf, focusToken, h, heading, keysOf, known, labelOf, later, look, roomIn, rowsOf, segmented, sourceLabelOf, selectOf, shortText, state } from './state.js';
+import { ask, bytesOf, card, exactText, floatsOf, focusToken, h, heading, keysOf, known, labelOf, later, look, mixesKeys, roomIn, rowsOf, segmented, sourceLabelOf, selectOf, shortText, state } from './state.js';
 import { bar, css, legend, sequential } from './draw.js';
 import { heatMap } from './heatmap.js';
 
@@ -26,7 +26,7 @@ export async function attentionView(root) {
   const many = heads * shownSites.length > 16;
   const all = card('All heads', grid, legend('sequential', 0, 1, 'weight'), long ? h('p', { class: 'note' }, 'A long prompt: only the chosen layer is computed.') : null);
   return [
-    heading('Attention', 'Each head lets every token (a row, the query) look at others (columns, the keys). The weights of a row add up to 1.'),
+    heading('Attention', `Each head lets every token (a row, the query) look at ${mixesKeys(site) ? 'a few mixtures of all tokens' : 'others'} (columns, the keys). The weights of a row add up to 1.`),
     h('div', { class: 'wide-left' },
       h('div', {}, card(`${site}, head ${head}`,
         h('div', { class: 'controls' }, selectOf(sites().map((one) => [one, one]), site, (value) => look({ site: value }), 'Layer'), selectOf(Array.from({ length: heads }, (_, i) => [i, `head ${i}`]), head, (value) => look({ head: Number(value) }), 'Head'),

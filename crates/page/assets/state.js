@@ -209,10 +209,12 @@ export function rowsOf(name, count) {
   return count === ids.length ? { label, source } : null;
 }
 
+/** Do the queries of an attention layer meet mixtures of keys in place of tokens? */
+export const mixesKeys = (site) => known.model.stages.some((stage) => stage.name === `${site}.mixed_keys`);
+
 /** What names the keys of an attention layer. */
 export function keysOf(name, count) {
-  const site = name.replace(/\.(scores|weights)$/, '');
-  if (known.model.stages.some((stage) => stage.name === `${site}.mixed_keys`)) return (i) => `mixture ${i}`;
+  if (mixesKeys(name.replace(/\.(scores|weights)$/, ''))) return (i) => `mixture ${i}`;
   const source = /^encoder\.|cross_attention/.test(name);
   return count === (source ? state.source : state.ids).length ? (source ? sourceLabelOf : labelOf) : null;
 }
