@@ -68,16 +68,18 @@ async function prepare() {
   }
   const answer = await ask('tokens', { ids: state.ids });
   known.tokens = answer.tokens;
+  known.text = answer.text;
   known.run = await ask('run', { ids: state.ids });
   const input = byId('prompt');
   if (document.activeElement !== input) input.value = known.model.tokenizer ? plainPrompt() : state.ids.join(', ');
 }
 
 /** Line ends cannot stand in one line. */
-const textOf = (tokens) => tokens.map((token) => token.text).join('').replace(/\n/g, '⏎');
+const inOneLine = (text) => text.replace(/\n/g, '⏎');
+const textOf = (tokens) => inOneLine(tokens.map((token) => token.text).join(''));
 
 /** The token that begins targets comes by itself. */
-const plainPrompt = () => textOf(known.model.source && known.tokens[0]?.id === known.model.source.begin ? known.tokens.slice(1) : known.tokens);
+const plainPrompt = () => (!known.model.source && known.text ? inOneLine(known.text) : textOf(known.model.source && known.tokens[0]?.id === known.model.source.begin ? known.tokens.slice(1) : known.tokens));
 
 /** Without a target, the most likely token is one, where the model has a loss. */
 async function chooseTarget() {

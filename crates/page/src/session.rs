@@ -209,6 +209,14 @@ impl<'a> Session<'a> {
         Ok(ids)
     }
 
+    /// The text that has these tokens, if there is one: tokens of whole words have blanks between them.
+    pub(crate) fn text_of(&self, ids: &[u32]) -> Option<String> {
+        let tokenizer = self.subject.tokenizer.as_ref()?;
+        let text = tokenizer.decode(ids).ok()?;
+        let again = tokenizer.encode_allowing_special(&text).ok()?;
+        (again == ids).then_some(text)
+    }
+
     /// Bytes that all values of so many tokens take.
     fn bytes_of(&self, tokens: usize) -> u64 {
         let one = |(name, shape): &(String, Vec<usize>)| {

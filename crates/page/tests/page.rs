@@ -1,8 +1,8 @@
 //! The server as strangers meet it, and the answers of a session.
 
-use hearken_data::repeats;
+use hearken_data::{repeats, stories};
 use hearken_explain::Flow;
-use hearken_nn::config::{DecoderConfig, StackConfig};
+use hearken_nn::config::{DecoderConfig, EncoderConfig, StackConfig};
 use hearken_nn::models::{Decoder, Encoder, Model};
 use hearken_nn::variants;
 use hearken_page::{MOST_BODY, Session, Subject, Texts, export, serve};
@@ -36,6 +36,23 @@ fn subject(model: impl Model + 'static) -> Subject {
         sources: None,
         texts,
     }
+}
+
+#[test]
+fn words_are_a_text_again_with_blanks_between_them() {
+    let tokenizer = stories::word_tokenizer();
+    let vocabulary = tokenizer.vocabulary_size();
+    let config = EncoderConfig { vocabulary, ..variants::encoder() };
+    let mut subject = subject(Encoder::drawn(config, 3));
+    subject.tokenizer = Some(tokenizer);
+    let mut session = Session::new(&subject).unwrap();
+    let tokens = ask(&mut session, "tokens", json!({ "text": "Mia the fox saw" }));
+    assert_eq!(
+        (&tokens["text"], tokens["ids"].as_array().unwrap().len()),
+        (&json!("Mia the fox saw"), 4)
+    );
+    let unknown = ask(&mut session, "tokens", json!({ "text": "Mia the unicorn" }));
+    assert_eq!(unknown["text"], "Mia the [UNK]");
 }
 
 /// Numbers of an answer, from their bits.
@@ -92,6 +109,7 @@ fn every_question_is_answered_and_bad_ones_are_errors() {
     assert_eq!(model["stack"]["heads"], 4);
     let tokens = ask(&mut session, "tokens", json!({ "text": "abc" }));
     assert_eq!((&tokens["ids"], &tokens["tokens"][2]["bytes"]), (&json!([1, 2, 3]), &json!([99])));
+    assert_eq!(tokens["text"], "abc");
     let name = "blocks.1.attention.weights";
     let number = json!({ "ids": ids, "name": name, "head": 2, "row": 5, "column": 3 });
     let number = ask(&mut session, "number", number);

@@ -184,5 +184,7 @@ pub(crate) fn tokens(session: &mut Session<'_>, ask: Ask<'_>) -> Result<Value> {
         }
     };
     let kind = session.pieces.as_ref().map(|pieces| pieces.kind().to_owned());
-    Ok(json!({ "ids": ids, "kind": kind, "tokens": ids.iter().map(one).collect::<Vec<_>>() }))
+    let text = session.text_of(&ids);
+    let tokens: Vec<Value> = ids.iter().map(one).collect();
+    Ok(json!({ "ids": ids, "kind": kind, "text": text, "tokens": tokens }))
 }
