@@ -61,7 +61,8 @@ impl SpecialTokens {
         let mut bad_words = if first.is_empty() { read_words(config, BAD_WORDS)? } else { first };
         // What ends a text cannot be forbidden: a text would have no end.
         bad_words.retain(|word| !matches!(word[..], [id] if ends.contains(&id)));
-        let beams = generation.size_or(BEAMS, 1)?;
+        // A wish; one that makes no sense is none.
+        let beams = generation.present(BEAMS).and_then(Value::as_u64).unwrap_or(1) as usize;
         Ok(Self {
             beams: Some(beams).filter(|beams| *beams > 1),
             begin: start.or(one("bos_token_id")?),

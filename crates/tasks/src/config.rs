@@ -212,10 +212,6 @@ impl TaskConfig {
         if let Some(lr) = self.body_lr.filter(|lr| !(0.0..=1e6).contains(lr)) {
             return bad("body_lr", lr, "a number from 0 to 1000000", "5e-5 is usual");
         }
-        if self.translations == 0 {
-            let message = "task.translations is 0: nothing would be judged";
-            return Err(Error::new(message, "500 are usual"));
-        }
         if self.stride == Some(0) || self.longest_answer == 0 {
             let hint = "leave them out for the usual ones";
             return Err(Error::new("task.stride and task.longest_answer are at least 1", hint));
@@ -441,41 +437,60 @@ impl RunConfig {
         self.data.validate()?;
         self.task.validate()?;
         self.train.validate()?;
-        let kept = self.model.stack().is_some_and(|stack| stack.reversible)
-            || matches!(self.model, ModelConfig::Recurrent(_) | ModelConfig::RecurrentSeq2seq(_));
-        if self.train.gradient_checkpointing && kept {
-            return Err(Error::new(
+        Ok(())
+    }
+
+    /// Refuses settings that a new run would not read. A run that goes on may have some, which did
+    /// nothing before either.
+    pub fn check_that_all_is_read(&self) -> Result<()> {
+        let RunConfig { model, data, task, train, .. } = self;
+        let pairs = "pairs are learned with --config translation; without --target the texts are \
+                     learned as they are";
+        let has_prefix = model.stack().is_some_and(|stack| stack.prefix);
+        let kept = model.stack().is_some_and(|stack| stack.reversible)
+            || matches!(model, ModelConfig::Recurrent(_) | ModelConfig::RecurrentSeq2seq(_));
+        let scale = match model {
+            ModelConfig::Recurrent(config) => config.init.query_key_scale,
+            ModelConfig::Convolution(config) => config.init.query_key_scale,
+            ModelConfig::RecurrentSeq2seq(config) => config.init.query_key_scale,
+            ModelConfig::Decoder(_) | ModelConfig::Encoder(_) | ModelConfig::EncoderDecoder(_) => {
+                1.0
+            }
+        };
+        let [message, hint] = if train.gradient_checkpointing && kept {
+            [
                 "train.gradient_checkpointing is true, and this model has no blocks to compute again",
                 "reversible layers compute everything back already, and recurrent ones cannot: leave it \
                  out",
-            ));
-        }
-        self.check_that_data_is_read()
-    }
-
-    /// Refuses what the model would not read of what `[data]` and `[task]` name.
-    fn check_that_data_is_read(&self) -> Result<()> {
-        let pairs = "pairs are learned with --config translation; without --target the texts are \
-                     learned as they are";
-        let has_prefix = self.model.stack().is_some_and(|stack| stack.prefix);
-        let [message, hint] = if self.task.denoise && !self.model.has_source() {
+            ]
+        } else if task.denoise && !model.has_source() {
             [
                 "task.denoise is true, and the model is no encoder-decoder: it cannot write what was \
                  taken out of a text",
-                "--config translation is one; encoders guess hidden words with --task masks",
+                "--config translation is one, or --init with one; encoders guess hidden words with \
+                 --task masks",
             ]
-        } else if !self.data.targets.is_empty() && !self.model.has_source() {
+        } else if !data.targets.is_empty() && !model.has_source() {
             [
                 "there are files of targets, and the model is no encoder-decoder: it would not read \
                  them",
                 pairs,
             ]
-        } else if !self.data.targets.is_empty() && self.task.denoise {
+        } else if !data.targets.is_empty() && task.denoise {
             ["there are files of targets, and task.denoise learns from sources alone", pairs]
-        } else if self.data.prefix != PrefixConfig::default() && !has_prefix {
+        } else if data.prefix != PrefixConfig::default() && !has_prefix {
             [
                 "data.prefix says what is given of each row, and the model has no prefix",
                 "set model.prefix=true, too",
+            ]
+        } else if data.most_tokens.is_some() && data.paths.is_empty() && model.has_source() {
+            ["data.most_tokens is for texts of your own, and there are none", "leave it out"]
+        } else if task.translations == 0 {
+            ["task.translations is 0: nothing would be judged", "500 are usual"]
+        } else if scale != 1.0 {
+            [
+                "model.init.query_key_scale is of queries and keys, and this model has none",
+                "leave it out",
             ]
         } else {
             return Ok(());

@@ -86,6 +86,7 @@ impl TextRun {
         let directory = if resume && RunDirectory::holds_run(&out) {
             RunDirectory::open(&out)?
         } else {
+            config.check_that_all_is_read()?;
             RunDirectory::create(&out, &FILES).map_err(|error| taken(error, &out))?
         };
         let prepared =

@@ -53,7 +53,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     init: Option<PathBuf>,
 
-    /// What the model learns, in place of what its configuration says
+    /// What the model learns, in place of what its configuration says; without --config and --init,
+    /// of the preset that fits: classifier, encoder-small (masks) or translation (denoise)
     #[arg(long, value_enum)]
     task: Option<TaskName>,
 
@@ -129,6 +130,9 @@ TensorBoard events, and checkpoints/best and checkpoints/last, each a model dire
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut config = configure(arguments)?;
     config.validate()?;
+    if arguments.resume.is_none() {
+        config.check_that_all_is_read()?;
+    }
     let directory = match (&arguments.resume, &arguments.out) {
         (Some(path), _) => RunDirectory::open(path),
         (None, Some(path)) => RunDirectory::create(path, &FILES),
@@ -297,7 +301,9 @@ fn configure(arguments: &Arguments) -> Result<RunConfig, Failure> {
             name => {
                 let name = name.as_deref().unwrap_or(default);
                 if let Some(task) = arguments.task {
-                    task.check(&RunConfig::read(name, &[])?.model, name)?;
+                    // The settings may make it an encoder; or be for one, and only fit with the task.
+                    let read = RunConfig::read(name, &arguments.sets);
+                    task.check(&read.or_else(|_| RunConfig::read(name, &[]))?.model, name)?;
                 }
                 RunConfig::read(name, &sets)?
             }

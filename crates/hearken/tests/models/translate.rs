@@ -365,7 +365,7 @@ fn bad_pairs_are_named_with_file_and_line() {
     refused(&[], &prefix, "set model.prefix=true");
     refused(&[], &["--config", "dates", "--task", "classes"], "--task classes is for encoders");
     let short = ["--config", "dates", "--set", "data.most_tokens=4"];
-    refused(&[], &short, "a context of 4 tokens does not hold all dates");
+    refused(&[], &short, "data.most_tokens is for texts of your own");
 }
 
 #[test]

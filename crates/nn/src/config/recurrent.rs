@@ -365,26 +365,12 @@ impl RecurrentSeq2seqConfig {
 /// Most tokens that one convolution reaches back: as many as a sequence can have.
 const MOST_REACH: usize = 1 << 24;
 
-fn check_init(init: &InitConfig) -> Result<()> {
-    check_finite("model.init.deviation", init.deviation)?;
-    if init.query_key_scale != 1.0 {
-        return Err(Error::new(
-            format!(
-                "model.init.query_key_scale is {}: it is of queries and keys, and this model has none",
-                init.query_key_scale
-            ),
-            "leave it out",
-        ));
-    }
-    Ok(())
-}
-
 impl RecurrentConfig {
     /// Is this a model that can be built? The error says what is wrong and how to fix it.
     pub fn validate(&self) -> Result<()> {
         check_text_model(self.vocabulary, self.context, self.layers, self.width)?;
         check_dropout("model.dropout", self.dropout)?;
-        check_init(&self.init)?;
+        check_finite("model.init.deviation", self.init.deviation)?;
         let cell = 2.0 * self.cell.gates() as f64 * self.width as f64;
         let rows = self.layers as f64 * cell + 2.0 * self.vocabulary as f64;
         check_count(rows * self.width as f64)
@@ -411,7 +397,7 @@ impl ConvolutionConfig {
             ));
         }
         check_dropout("model.dropout", self.dropout)?;
-        check_init(&self.init)?;
+        check_finite("model.init.deviation", self.init.deviation)?;
         check_eps("model", self.norm.eps)?;
         let columns = 3.0 * self.kernel as f64 * self.width as f64;
         let rows = self.layers as f64 * columns + 2.0 * self.vocabulary as f64;
@@ -431,7 +417,7 @@ impl RecurrentSeq2seqConfig {
         ];
         check_sizes("model", &sizes)?;
         check_dropout("model.dropout", self.dropout)?;
-        check_init(&self.init)?;
+        check_finite("model.init.deviation", self.init.deviation)?;
         // The widest matrices are some 3·wide × 3·gates·wide.
         let wide = self.width.max(self.encoder_width()).max(compared) as f64;
         let layers = (self.layers + self.encoder_layers() + 1) as f64;
@@ -482,8 +468,6 @@ mod tests {
             ("convolution", "kernel = 0", "model.kernel is 0"),
             ("convolution", "layers = 64", "model.layers is 64: dilations double up to 2^63"),
             ("convolution", "cycle = 30", "model.cycle is 30: dilations double up to 2^29"),
-            ("recurrent", "init = { query_key_scale = 2.0 }", "model.init.query_key_scale is 2"),
-            ("convolution", "init = { query_key_scale = 2.0 }", "and this model has none"),
             ("convolution", "cycle = 0", "model.cycle is 0"),
             ("convolution", "norm = { eps = 0.0 }", "model.norm.eps is 0"),
             ("recurrent-seq2seq", "encoder_width = 0", "model.encoder_width is 0"),

@@ -115,7 +115,6 @@ impl PairData {
         let (seed, rows) = (config.train.seed, config.train.batch_size);
         let texts = conversion.held_out(config.data.stories.max(1), seed);
         let context = config.model.context();
-        let context = context.min(config.data.most_tokens.unwrap_or(context));
         let sides = Sides { tokenizer: tokenizer.clone(), frame, context };
         let held = sides.held(texts)?;
         let longest = held.examples.longest().max(held.longest_source);
@@ -124,7 +123,7 @@ impl PairData {
         {
             return Err(Error::new(
                 format!("a context of {context} tokens does not hold all {}", conversion.name()),
-                "set model.context=48 or more, and leave data.most_tokens out",
+                "set model.context=48 or more",
             ));
         }
         let pair = move |step, row| conversion.pair(seed, step, row);

@@ -38,7 +38,7 @@ const SKETCH: f64 = 0.02;
 
 /// All kinds and lengths are timed in turns, so that a burst of other work falls into one of them and,
 /// being less than a quarter of the runs, does not count.
-const TURNS: u32 = 4;
+const TURNS: u32 = 5;
 
 struct Scale {
     tokens: &'static [usize],
@@ -153,7 +153,7 @@ pub(super) fn estimate(request: &Request) -> f64 {
         let grows = if matches!(*contender, "softmax" | "strided") { 2.0 } else { 1.0 };
         let runs = tokens.iter().map(|tokens| {
             let run = last * (*tokens as f64 / short as f64).powf(grows);
-            (8.0 * run).max(budget.as_secs_f64() + 4.0 * run)
+            (10.0 * run).max(budget.as_secs_f64() + 5.0 * run)
         });
         runs.sum::<f64>()
     });
@@ -166,7 +166,8 @@ pub(super) fn run(request: &Request, outcome: &mut Outcome) -> Result<Value> {
     let mut all: Vec<(&'static str, Vec<Measured>)> = Vec::new();
     for contender in &request.contenders {
         let one = |tokens: &usize| -> Result<Measured> {
-            let [read, trained] = [false, true].map(|back| bytes(contender, *tokens, back));
+            let [read, trained] =
+                [false, true].map(|back| isa::for_batches(|| bytes(contender, *tokens, back)));
             let (forward, backward) = (Vec::new(), Vec::new());
             Ok(Measured { forward, backward, trained: trained?, read: read? })
         };
