@@ -157,3 +157,23 @@ fn bad_settings_are_named_and_no_rust_type_is_shown() {
         }
     }
 }
+
+#[test]
+fn what_nothing_would_read_is_refused_for_new_runs_and_goes_on_in_old_ones() {
+    for (preset, set, named) in [
+        ("lstm-small", "train.gradient_checkpointing=true", "no blocks to compute again"),
+        ("stories", "task.denoise=true", "the model is no encoder-decoder"),
+        ("stories", "data.targets=[\"a.es\"]", "it would not read them"),
+        ("dates", "data.most_tokens=4", "for texts of your own"),
+        ("stories", "data.prefix={kind=\"separator\",text=\".\"}", "the model has no prefix"),
+        ("dates", "task.translations=0", "nothing would be judged"),
+        ("lstm-small", "model.init.query_key_scale=2.0", "this model has none"),
+        ("convolution-small", "model.init.query_key_scale=2.0", "this model has none"),
+    ] {
+        let config = RunConfig::read(preset, &[set.to_owned()]).unwrap();
+        config.validate().unwrap_or_else(|error| panic!("{set} is refused: {error}"));
+        let error = config.check_that_all_is_read().unwrap_err().to_string();
+        assert!(error.contains(named) && error.contains("hint: "), "{set}: {error}");
+        RunConfig::read(preset, &[]).unwrap().check_that_all_is_read().unwrap();
+    }
+}
