@@ -193,16 +193,15 @@ pub fn formula(name: &str, config: &ModelConfig) -> &'static str {
     let (_, general) = words(name);
     let Ok(stack) = crate::stack_of(config) else { return general };
     let part = part(name);
+    let mixes = matches!(stack.mechanism, MechanismConfig::Linformer { .. });
     match part {
         "norm1" | "norm2" | "norm_cross" | "norm" | "embedding_norm" => match stack.norm.kind {
             NormKind::Layer if stack.bias.norm => "(x − mean)/√(var + ε)·w + b",
             NormKind::Layer => "(x − mean)/√(var + ε)·w",
             NormKind::Rms => "x/√(mean of x² + ε)·w",
         },
-        "attention.scores" if !stack.weighs_tokens() => "s = q·k′/√D",
-        "attention.mixed" if matches!(stack.mechanism, MechanismConfig::Linformer { .. }) => {
-            "Σ w·v′ over the mixtures"
-        }
+        "attention.scores" if mixes => "s = q·k′/√D",
+        "attention.mixed" if mixes => "Σ w·v′ over the mixtures",
         "feed_forward.active" if stack.feed_forward.kind.is_gated() => "a = f(g)·u",
         "feed_forward.active" => "a = f(u)",
         "logits" => match config {

@@ -205,7 +205,8 @@ pub struct HeadEffect {
     pub layer: usize,
     /// The head.
     pub head: usize,
-    /// The largest weight in the row of the predicting token, of attention that has weights.
+    /// The largest weight in the row of the predicting token; none where a mechanism, such as linear
+    /// attention, has no weights.
     pub attention: Option<f64>,
     /// By how much the loss rises if the head is silenced.
     pub rise: f64,

@@ -469,7 +469,7 @@ impl StackConfig {
         self.experts.is_some() || self.softmax.top.is_some() || hashed
     }
 
-    /// Has attention a weight for every pair of tokens? Linformer has weights, but of mixtures.
+    /// Does attention give every pair of tokens a weight? Linformer's weights are for mixtures of tokens.
     pub fn weighs_tokens(&self) -> bool {
         self.mechanism.is_softmax()
     }

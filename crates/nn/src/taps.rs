@@ -33,7 +33,7 @@
 //! | `blocks.N.attention.queries` | (H, T, D) | |
 //! | `….keys`, `….values` | (K, T, D) | |
 //! | `….rotated_queries`, `….rotated_keys` | as before | with rotary positions |
-//! | `….mixed_keys`, `….mixed_values` | (K, rank, D) | of Linformer: its S is the rank |
+//! | `….mixed_keys`, `….mixed_values` | (K, rank, D) | of Linformer, whose queries score these: S is the rank |
 //! | `….scores` | (H, T, S) | scaled, with bias, −∞ where hidden |
 //! | `….weights` | (H, T, S) | before dropout |
 //! | `….mixed` | (H, T, D) | the weighted values |
@@ -54,9 +54,9 @@
 //! | `head.norm` | (T, C) | where the head of a masked language model has one |
 //! | `logits` | (T, V) | of encoders also (N) or (T, N) for N labels or numbers |
 //!
-//! Only softmax and Linformer have `scores` and `weights`: other mechanisms never compute them. Where queries are
-//! keys (LSH), there are no `keys`. Of reversible layers, `residual_before` and `residual_after` are of
-//! the stream that attention reads, `residual_middle` of the other one.
+//! Only softmax and Linformer have `scores` and `weights`: other mechanisms never compute them. Where
+//! queries are keys (LSH), there are no `keys`. Of reversible layers, `residual_before` and
+//! `residual_after` are of the stream that attention reads, `residual_middle` of the other one.
 //!
 //! With post-norm, `residual_middle` and `residual_after` are the sums before the norms; the next
 //! `residual_before` is what the norm gave. In a model with two stacks, names begin with `encoder.`

@@ -79,7 +79,11 @@ const inOneLine = (text) => text.replace(/\n/g, '⏎');
 const textOf = (tokens) => inOneLine(tokens.map((token) => token.text).join(''));
 
 /** The token that begins targets comes by itself. */
-const plainPrompt = () => (!known.model.source && known.text ? inOneLine(known.text) : textOf(known.model.source && known.tokens[0]?.id === known.model.source.begin ? known.tokens.slice(1) : known.tokens));
+function plainPrompt() {
+  const { source } = known.model;
+  if (!source && known.text) return inOneLine(known.text);
+  return textOf(source && known.tokens[0]?.id === source.begin ? known.tokens.slice(1) : known.tokens);
+}
 
 /** Without a target, the most likely token is one, where the model has a loss. */
 async function chooseTarget() {

@@ -368,7 +368,8 @@ pub(crate) fn known_tokenizer(
     Tokenizer::load(&open::locate(Some(path))?).map(Some)
 }
 
-/// The same for what is made: if none is known, that of its words.
+/// The known tokenizer, which the run then keeps; if none is known, the one that belongs to data that
+/// is `made`.
 pub(crate) fn tokenizer_or(
     made: fn() -> Tokenizer,
     config: &RunConfig,

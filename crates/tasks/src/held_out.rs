@@ -18,8 +18,8 @@ pub enum HoldOut {
     Everything,
 }
 
-/// What is learned from, and what is held out: `own` if it is there, rows of other files, and
-/// otherwise a share of all.
+/// What is learned from, and what is held out. `own` are the rows of files that the configuration holds
+/// out by name; without them, a share of `all` is held out.
 pub(crate) fn parted(
     all: Dataset,
     own: Option<Dataset>,

@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", requires = "study")]
     out: Option<PathBuf>,
 
-    /// Write each chart to a file in this directory, too, which is made: STUDY-TITLE.svg
+    /// Also write each chart to a file in this directory, STUDY-TITLE.svg; the directory is made if needed
     #[arg(long, value_name = "DIRECTORY", requires = "study")]
     svg: Option<PathBuf>,
 

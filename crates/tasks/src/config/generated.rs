@@ -49,9 +49,11 @@ impl Generated {
     /// The error of a model of another kind.
     pub(crate) fn misfit(self) -> Error {
         let hint = if self.conversion().is_some() {
-            "these are pairs, for kind = \"encoder-decoder\"; a decoder learns \"stories\", \"repeats\" or \"shots\""
+            "these are pairs, for kind = \"encoder-decoder\"; a decoder learns \"stories\", \
+             \"repeats\" or \"shots\""
         } else {
-            "this is text, for kind = \"decoder\"; an encoder-decoder learns \"dates\", \"iso-dates\", \"numbers\" or \"digits\""
+            "this is text, for kind = \"decoder\"; an encoder-decoder learns \"dates\", \
+             \"iso-dates\", \"numbers\" or \"digits\""
         };
         Error::new(
             format!("data.generated is {:?}, which the model cannot learn", self.name()),

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 /// Batches of similar lengths are made of so many.
 const POOL: usize = 50;
+
 /// What is held out, or asked about.
 pub struct Held {
     /// Rows of the data; none of running text.

@@ -26,11 +26,6 @@ pub(super) enum TaskName {
 }
 
 impl TaskName {
-    /// Is it one of an encoder's heads?
-    fn is_of_encoders(self) -> bool {
-        !matches!(self, Self::Denoise)
-    }
-
     /// The preset that fits it.
     pub(super) fn preset(self) -> &'static str {
         match self {
@@ -40,9 +35,9 @@ impl TaskName {
         }
     }
 
-    /// Refuses a model that cannot have it.
+    /// Refuses a model that cannot have it: all but denoising are heads of encoders.
     pub(super) fn check(self, model: &ModelConfig, name: &str) -> Result<(), Failure> {
-        if !self.is_of_encoders() || matches!(model, ModelConfig::Encoder(_)) {
+        if matches!(self, Self::Denoise) || matches!(model, ModelConfig::Encoder(_)) {
             return Ok(());
         }
         let value = clap::ValueEnum::to_possible_value(&self);

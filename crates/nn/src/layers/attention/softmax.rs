@@ -137,7 +137,8 @@ impl Softmax {
 
     /// As [`Softmax::whole`] without gradients, of a packed projection (1, rows, H·D + K·D + K·Dv)
     /// of tokens that continue several sequences; `rule` says what the last queries of so many keys
-    /// see, of which the first are a prefix. Sequences with a few new tokens are computed together, others one after the other.
+    /// see, of which the first are a prefix. Sequences with a few new tokens are computed together, others
+    /// one after the other.
     pub(super) fn by_slots(
         &self,
         packed: &Tensor,
@@ -157,40 +158,33 @@ impl Softmax {
             let (keys, values) = (&data[query_columns..], &data[query_columns + key_columns..]);
             kept.put(start, rows.len(), keys, values, [row; 2]);
             let (queries, keys) = (rows.len(), start + rows.len());
-            let mut seen = rule([queries, keys], prefix);
             let parts = [heads, kv_heads, kv_heads];
             let [q, k, v] = Rows::packed(data, queries, parts, [width, width, value_width]);
             let shape =
                 kernel::Shape { batch: 1, queries, keys, heads, kv_heads, width, value_width };
-            let gathered =
-                self.config.top.filter(|_| start > 0).map(|_| Gathered::new(kept, shape));
-            let [keys_now, values_now] = gathered.as_ref().map_or([k, v], Gathered::rows);
-            seen = self.limited_to_top(seen, shape, [q, keys_now, values_now]);
-            if start > 0 && queries <= FEW_QUERIES {
+            // A few queries read the pages themselves; but to choose among keys, all must be at hand.
+            let few_queries = start > 0 && queries <= FEW_QUERIES;
+            let gathers = start > 0 && (!few_queries || self.config.top.is_some());
+            let gathered = gathers.then(|| Gathered::new(kept, shape));
+            let [keys_read, values] = gathered.as_ref().map_or([k, v], Gathered::rows);
+            let seen = rule([queries, keys], prefix);
+            let seen = self.limited_to_top(seen, shape, [q, keys_read, values]);
+            if few_queries {
                 few.push((rows, keys, &*kept, seen));
                 continue;
             }
             let mut lse = Tensor::unset([1, heads, queries]);
             let out = &mut out.data_mut()[rows.start * columns..rows.end * columns];
-            let mut attend = |keys: Rows<'_>, values: Rows<'_>| {
-                let attention = kernel::Attention {
-                    shape,
-                    queries: q,
-                    keys,
-                    values,
-                    scale,
-                    dropout: None,
-                    scores: &seen,
-                };
-                attention.forward(out, lse.data_mut());
+            let attention = kernel::Attention {
+                shape,
+                queries: q,
+                keys: keys_read,
+                values,
+                scale,
+                dropout: None,
+                scores: &seen,
             };
-            if start == 0 {
-                attend(k, v);
-            } else {
-                let gathered = Gathered::new(kept, shape);
-                let [k, v] = gathered.rows();
-                attend(k, v);
-            }
+            attention.forward(out, lse.data_mut());
         }
         let parts = [heads, kv_heads, kv_heads];
         let [queries, ..] = Rows::packed(packed.data(), total, parts, [width, width, value_width]);
@@ -199,7 +193,7 @@ impl Softmax {
         out
     }
 
-    /// The rule, and the largest scores of each query alone, if that is so.
+    /// What queries see: what the rule says and, where each keeps its largest scores alone, these.
     fn limited_to_top(
         &self,
         rule: Rule,
@@ -211,6 +205,21 @@ impl Softmax {
         let attention = kernel::Attention { shape, queries, keys, values, scale, dropout, scores };
         let chosen = attention.top_keys(top);
         Box::new(And(rule, chosen))
+    }
+
+    /// What queries (T, H·D) of one sequence see of its source: everything, or their largest scores.
+    fn seen_of_source(&self, queries: &[f32], keys: usize, pages: &KeyValues) -> Rule {
+        if self.config.top.is_none() {
+            return Box::new(Full);
+        }
+        let Heads { queries: heads, keys: kv_heads, width, value_width } = self.heads;
+        let rows = queries.len() / (heads * width);
+        let shape =
+            kernel::Shape { batch: 1, queries: rows, keys, heads, kv_heads, width, value_width };
+        let gathered = Gathered::new(pages, shape);
+        let [k, v] = gathered.rows();
+        let queries = Rows::new(queries, rows, heads, width);
+        self.limited_to_top(Box::new(Full), shape, [queries, k, v])
     }
 
     /// What it keeps of sources (B, S, K·D) and (B, S, K·Dv): those of each row, without its padding.
@@ -244,24 +253,8 @@ impl Softmax {
             .iter_mut()
             .map(|LayerSlot { rows, source, .. }| {
                 let Some((keys, pages)) = source else { panic!("a sequence without a source") };
-                let mut scores: Rule = Box::new(Full);
-                if self.config.top.is_some() {
-                    let own = &queries.data()[rows.start * columns..rows.end * columns];
-                    let own = Rows::new(own, rows.len(), heads, width);
-                    let queries = rows.len();
-                    let shape = kernel::Shape {
-                        batch: 1,
-                        queries,
-                        keys,
-                        heads,
-                        kv_heads,
-                        width,
-                        value_width,
-                    };
-                    let gathered = Gathered::new(pages, shape);
-                    let [k, v] = gathered.rows();
-                    scores = self.limited_to_top(scores, shape, [own, k, v]);
-                }
+                let own = &queries.data()[rows.start * columns..rows.end * columns];
+                let scores = self.seen_of_source(own, keys, pages);
                 (rows, keys, pages, scores)
             })
             .collect();
@@ -272,7 +265,7 @@ impl Softmax {
     }
 }
 
-/// The rows of a sequence, how many keys it has, where they are, and what is seen of them.
+/// The rows of a sequence among those of a step, how many keys it has, where they are, and what is seen of them.
 type Part<'a> = (Range<usize>, usize, &'a KeyValues, Rule);
 
 fn sequences<'a>(parts: &'a [Part<'a>]) -> Vec<Sequence<'a, KeyValues, Rule>> {

@@ -36,8 +36,8 @@ const FITTED: usize = 4;
 /// With less effort than this, times are but a sketch.
 const SKETCH: f64 = 0.02;
 
-/// All kinds and lengths are timed in turns, so that a burst of other work falls into one of them and,
-/// being less than a quarter of the runs, does not count.
+/// All kinds and lengths are timed in turns. A burst of other work then disturbs one turn of a length, a
+/// fifth of its runs, and the middle half leaves those out.
 const TURNS: u32 = 5;
 
 struct Scale {
